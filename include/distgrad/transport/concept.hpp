@@ -8,8 +8,8 @@
 #include <distgrad/core/buffer.hpp>
 #include <distgrad/core/deadline.hpp>
 #include <distgrad/core/error.hpp>
+#include <distgrad/core/peer_address.hpp>
 #include <distgrad/core/unique_function.hpp>
-#include <distgrad/core/worker_info.hpp>
 #include <distgrad/wire/message.hpp>
 
 namespace distgrad {
@@ -17,18 +17,13 @@ namespace distgrad {
 /// The contract's version; a transport names the one it was written for as `contract`.
 struct transport_v1 {};
 
-/// A member of the group and the text by which its transport is reached.
-struct PeerAddress {
-  WorkerInfo info;
-  std::string endpoint;
-};
-
 /// What a transport hands messages to. All functions are called on the thread inside
 /// `run_until`, one at a time, and do not throw.
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
-  /// The header and metadata of a message have arrived: says where its payload shall land.
+  /// The header and metadata of a message have arrived: says where its payload shall land. Called
+  /// only for messages that have buffers.
   /// @param metadata valid during the call. @param lengths bytes of each buffer.
   /// @return one buffer per length, each at least that long; fewer refuse the message.
   virtual std::vector<Buffer> landing(FrameHeader const& header,
