@@ -1,0 +1,71 @@
+#pragma once
+#include <cstddef>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
+
+#include <ATen/core/Tensor.h>
+
+#include <distgrad/config.hpp>
+
+namespace distgrad {
+
+/// Gradients by leaf variable, summed by the rules by which libtorch fills `.grad`, which stays
+/// untouched. A backward pass fills one; at its end it is merged into the context's.
+/// @threads a shared object needs the caller's lock, for reading too: a later gradient may be added
+/// in place.
+class GradientMap {
+ public:
+  struct Entry {
+    at::Tensor variable;  ///< The leaf; held, so that its identity stays valid as a key.
+    at::Tensor gradient;  ///< Always defined.
+  };
+
+  /// Adds `gradient` to what `variable` has.
+  ///
+  /// The first gradient is kept without a copy when nobody else refers to it and its strides suit
+  /// the variable; otherwise a copy with the variable's strides is kept. Later ones are added in
+  /// place (sparse + dense makes a new dense one; with `create_graph` every sum is a new tensor).
+  /// @param variable the leaf.
+  /// @param gradient defined, shape and device of `variable`. Move it in, or it will be copied.
+  /// @param create_graph whether the sum itself shall be differentiable.
+  /// @param expected_references how many references may exist for it still to be kept without a
+  /// copy: 1 is this parameter alone, 0 asks for a copy in any case.
+  void accumulate(at::Tensor const& variable, at::Tensor gradient, bool create_graph = false,
+                  std::size_t expected_references = 1);
+
+  /// Moves every gradient of `other` in here, adding where there is one already, and empties it.
+  void merge(GradientMap&& other, bool create_graph = false);
+
+  /// The gradient of `variable`; undefined when there is none. The tensor is shared, no copy.
+  at::Tensor find(at::Tensor const& variable) const;
+  bool contains(at::Tensor const& variable) const { return index_.contains(key(variable)); }
+
+  /// All gradients in the order in which their variables were first met.
+  std::vector<Entry> const& entries() const noexcept { return entries_; }
+
+  /// Calls `visit(variable, gradient)` for each entry, in the order of `entries()`.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (Entry const& entry : entries_) visit(entry.variable, entry.gradient);
+  }
+
+  std::size_t size() const noexcept { return entries_.size(); }
+  bool empty() const noexcept { return entries_.empty(); }
+  void clear() noexcept;
+
+ private:
+  using Key = c10::TensorImpl const*;
+  static Key key(at::Tensor const& variable) { return variable.unsafeGetTensorImpl(); }
+  at::Tensor& slot(at::Tensor const& variable);
+
+  std::vector<Entry> entries_;
+  std::unordered_map<Key, std::size_t> index_;
+};
+
+}  // namespace distgrad
+
+#ifndef DISTGRAD_SEPARATE_COMPILATION
+#include <distgrad/autograd/impl/gradient_map.ipp>
+#endif
