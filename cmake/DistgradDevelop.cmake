@@ -1,0 +1,51 @@
+# How distgrad's own tests, examples and benchmarks are compiled. Nothing of it reaches a user.
+
+add_library(distgrad_develop INTERFACE)
+target_compile_options(distgrad_develop INTERFACE -Wall -Wextra)
+
+if(DISTGRAD_SANITIZE)
+  target_compile_options(distgrad_develop INTERFACE
+    -fsanitize=${DISTGRAD_SANITIZE} -fno-omit-frame-pointer
+    # Boost.Asio's fences: TSan ignores them, and g++ says so in every file.
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<STREQUAL:${DISTGRAD_SANITIZE},thread>>:-Wno-tsan>)
+  target_link_options(distgrad_develop INTERFACE -fsanitize=${DISTGRAD_SANITIZE})
+endif()
+
+# The default linker takes seconds for each program; any of these takes less.
+foreach(linker mold lld gold)
+  find_program(DISTGRAD_LINKER_${linker} NAMES ${linker} ld.${linker})
+  if(DISTGRAD_LINKER_${linker})
+    include(CheckLinkerFlag)
+    check_linker_flag(CXX -fuse-ld=${linker} DISTGRAD_HAVE_LINKER_${linker})
+    if(DISTGRAD_HAVE_LINKER_${linker})
+      target_link_options(distgrad_develop INTERFACE -fuse-ld=${linker})
+      break()
+    endif()
+  endif()
+endforeach()
+
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(DISTGRAD_CCACHE ccache)
+  if(DISTGRAD_CCACHE)
+    # Without these ccache does not store files that use a precompiled header.
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros "${DISTGRAD_CCACHE}")
+    set_target_properties(distgrad_src PROPERTIES
+      CXX_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
+    target_compile_options(distgrad_develop INTERFACE
+      $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+      $<$<CXX_COMPILER_ID:Clang>:-Xclang$<SEMICOLON>-fno-pch-timestamp>)
+  endif()
+endif()
+
+set(CMAKE_CXX_EXTENSIONS OFF)
+set_target_properties(distgrad_src PROPERTIES CXX_EXTENSIONS OFF)
+target_link_libraries(distgrad_src PRIVATE distgrad_develop)
+
+if(EXISTS "${PROJECT_SOURCE_DIR}/include/distgrad/src.hpp")  # until every room is there
+  set(library distgrad::src)
+  set(everything <distgrad/distgrad.hpp>)
+else()
+  set(library distgrad::distgrad)
+  set(everything)
+endif()

@@ -1,0 +1,21 @@
+# distgrad::distgrad, the headers; distgrad::src, the same with everything that is no template
+# compiled once.
+
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.hpp")
+file(GLOB_RECURSE bodies CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.ipp")
+
+add_library(distgrad INTERFACE)
+add_library(distgrad::distgrad ALIAS distgrad)
+target_sources(distgrad INTERFACE
+  FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers}
+  # Bodies are installed, but not compiled alone by the header check.
+  FILE_SET bodies TYPE HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${bodies})
+target_compile_features(distgrad INTERFACE cxx_std_20)
+target_link_libraries(distgrad INTERFACE distgrad::torch Boost::headers Threads::Threads)
+
+# `cmake --build . --target all_verify_interface_header_sets` compiles each header alone.
+set_target_properties(distgrad PROPERTIES
+  VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL}
+  INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
+
+include(${CMAKE_CURRENT_LIST_DIR}/DistgradSrc.cmake)

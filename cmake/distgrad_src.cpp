@@ -1,0 +1,1 @@
+#include <distgrad/src.hpp>
