@@ -1,0 +1,132 @@
+// What does a distributed backward cost: open a context, forward through the other worker, backward,
+// release?
+//
+//   backward [--quick]
+//
+// Rows: one multiplication at the other worker; 50 of them, called one after the other; 50 nested
+// ones, each called from inside the one before and at the other worker than it. The bare echo beside
+// them is the floor of the messages: one round trip forward and one backward per hop, 8 bytes each
+// way. One JSON line per row on stdout, a line for people on stderr.
+#include <distgrad/distgrad.hpp>
+
+#include "common.hpp"
+#include "echo_peer.hpp"
+#include "torch_peer.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+
+#include <atomic>
+
+namespace backward {
+
+using Engine = distgrad::DistEngine<distgrad::TcpTransport, distgrad::CpuQueues>;
+
+// With it a handler calls on; every process has one engine. A first call may arrive before the
+// constructor of its engine has returned, so the handler waits for it.
+std::atomic<Engine*> engine_here = nullptr;
+
+at::Tensor mul(at::Tensor x, at::Tensor y) { return x.mul(y); }
+
+at::Tensor nested(at::Tensor x, std::int64_t hops, int self) {
+  auto y = x.mul(1.001);
+  if (hops <= 1) return y;
+  int const other = 1 - self;
+  engine_here.wait(nullptr);
+  return engine_here.load()->rpc_sync<nested>("w" + std::to_string(other), y, hops - 1, other);
+}
+
+/// distgrad with the names of `bench::TorchPeer`.
+class Distgrad {
+ public:
+  explicit Distgrad(bench::Role const& role)
+      : engine_({.name = "w" + std::to_string(role.rank),
+                 .rank = role.rank,
+                 .world_size = 2,
+                 .master_addr = "127.0.0.1",
+                 .master_port = role.port}) {
+    engine_here = &engine_;
+    engine_here.notify_all();
+  }
+  ~Distgrad() {
+    engine_.shutdown();
+    engine_here = nullptr;
+  }
+  Distgrad(Distgrad const&) = delete;
+  Distgrad& operator=(Distgrad const&) = delete;
+
+  auto context() { return engine_.context(); }
+  at::Tensor mul(at::Tensor const& x, at::Tensor const& y) {
+    return engine_.rpc_sync<backward::mul>("w1", x, y);
+  }
+  at::Tensor nested(at::Tensor const& x, std::int64_t hops) {
+    return engine_.rpc_sync<backward::nested>("w1", x, hops, 1);
+  }
+
+ private:
+  Engine engine_;
+};
+
+}  // namespace backward
+
+namespace {
+
+constexpr std::int64_t many_hops = 50;
+
+/// Forward, backward and release, once with the gradient looked at.
+template <class Peer, class Forward>
+bench::Call row(Peer& peer, Forward forward, at::Tensor leaf, double gradient) {
+  auto context = peer.context();
+  context.backward({forward().sum()});
+  double const got = context.gradient(leaf).template item<double>();
+  bench::require(std::abs(got - gradient) < 1e-4 * gradient, "gradient");
+  return [&peer, forward] {
+    auto context = peer.context();
+    context.backward({forward().sum()});
+  };
+}
+
+/// The rows' calls for a driver's `Distgrad` or `TorchPeer`.
+template <class Peer>
+std::vector<bench::Call> backward_calls(Peer& peer) {
+  auto const x = at::ones({1}).set_requires_grad(true);
+  auto const y = at::ones({1}).set_requires_grad(true);
+  auto const one = [=, &peer] { return peer.mul(x, y); };
+  auto const chain = [=, &peer] {
+    auto product = x;
+    for (std::int64_t i = 0; i < many_hops; ++i) product = peer.mul(product, y);
+    return product;
+  };
+  auto const nested = [=, &peer] { return peer.nested(x, many_hops); };
+  return {row(peer, one, x, 1.0), row(peer, chain, y, static_cast<double>(many_hops)),
+          row(peer, nested, x, std::pow(1.001, many_hops))};
+}
+
+template <class Peer>
+void drive_or_wait(Peer&& peer, bench::Role const& role) {
+  if (role.rank == 0) bench::serve_chunks(backward_calls(peer));
+}
+
+void run_role(bench::Role const& role) {
+  at::set_num_threads(1);
+  if (role.contestant == "distgrad") return drive_or_wait(backward::Distgrad(role), role);
+  if (role.contestant == "torch") {
+    // TensorPipe's pool must be larger than half the nested calls, or it hangs.
+    return drive_or_wait(bench::TorchPeer(role.rank, role.port, 64), role);
+  }
+  int const many_round_trips = 2 * static_cast<int>(many_hops);
+  bench::run_echo_role(role, {{8, 2}, {8, many_round_trips}, {8, many_round_trips}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::Program program;
+  program.name = "backward";
+  program.run_role = run_role;
+  program.rows = {{"1 hop", "\"hops\":1,\"shape\":\"single\"", 0.3},
+                  {"50 hops called one after the other", "\"hops\":50,\"shape\":\"chain\"", 0.3},
+                  {"50 nested hops", "\"hops\":50,\"shape\":\"nested\"", 0.3}};
+  bench::add_contestants(program, bench::TorchPeer::why_absent());
+  return bench::run_program(program, argc, argv);
+}
