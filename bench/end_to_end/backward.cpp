@@ -1,12 +1,12 @@
-// What does a distributed backward cost: open a context, forward through the other worker, backward,
-// release?
+// What does a distributed backward cost: open a context, forward through the other worker,
+// backward, release?
 //
 //   backward [--quick]
 //
 // Rows: one multiplication at the other worker; 50 of them, called one after the other; 50 nested
-// ones, each called from inside the one before and at the other worker than it. The bare echo beside
-// them is the floor of the messages: one round trip forward and one backward per hop, 8 bytes each
-// way. One JSON line per row on stdout, a line for people on stderr.
+// ones, each called from inside the one before and at the other worker than it. The bare echo
+// beside them is the floor of the messages: one round trip forward and one backward per hop,
+// 8 bytes each way. One JSON line per row on stdout, a line for people on stderr.
 #include <distgrad/distgrad.hpp>
 
 #include "common.hpp"

@@ -82,7 +82,7 @@ inline std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-// --- what conductor and drivers say to each other -------------------------------------------------
+// --- what conductor and drivers say to each other ------------------------------------------------
 
 inline constexpr int command_fd = 3;  // the conductor's end closed: the driver ends
 inline constexpr int answer_fd = 4;
@@ -258,7 +258,7 @@ class Child {
   bool reaped_ = false;
 };
 
-/// A driver and its peer. After the first failure it takes no further part, and `failure()` says why.
+/// A driver and its peer. After the first failure it takes no further part; `failure()` says why.
 class Contestant {
  public:
   explicit Contestant(std::string name) : name_(std::move(name)) {
@@ -496,7 +496,7 @@ class Conductor {
     status = 1;
   }
   std::fflush(nullptr);
-  _exit(status);  // no static destructors: threads that libtorch leaves behind still use its statics
+  _exit(status);  // no static destructors: libtorch's remaining threads still use its statics
 }
 
 /// The whole of `main`: `[--quick]` runs the benchmark.

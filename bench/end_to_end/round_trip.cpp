@@ -1,4 +1,4 @@
-// What does one blocking call cost, with a tensor there and back? And what does an idle engine cost?
+// What does one blocking call cost, with a tensor there and back? What does an idle engine cost?
 //
 //   round_trip [--quick]
 //
