@@ -1,0 +1,2 @@
+#pragma once
+#include <distgrad/core/good.hpp>

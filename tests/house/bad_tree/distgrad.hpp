@@ -1,0 +1,3 @@
+#pragma once
+#include <distgrad/rpc/up.hpp>
+#include <distgrad/testing/suite.hpp>

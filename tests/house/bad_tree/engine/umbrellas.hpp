@@ -1,0 +1,8 @@
+#pragma once
+#  include <torch/torch.h>
+#  include <torch/types.h>
+#  include <torch/all.h>
+#  include <ATen/ATen.h>
+#  include <boost/asio.hpp>
+#  include <boost/beast.hpp>
+// #include <torch/torch.h> in a comment is no include

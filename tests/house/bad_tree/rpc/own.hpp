@@ -1,0 +1,4 @@
+#pragma once
+#include <distgrad/rpc/detail/tool.hpp>
+#include <distgrad/rpc/impl/listed.ipp>
+#include <distgrad/rpc/impl/unlisted.ipp>

@@ -1,0 +1,3 @@
+#pragma once
+#include <distgrad/queue/good.hpp>
+#include <distgrad/rref/inside.hpp>

@@ -1,0 +1,3 @@
+#pragma once
+#include <distgrad/rpc/detail/tool.hpp>
+#include <distgrad/rpc/impl/listed.ipp>

@@ -1,0 +1,3 @@
+#pragma once
+#include <distgrad/rpc/impl/listed.ipp>
+#include <distgrad/rpc/impl/unused.ipp>

@@ -1,0 +1,3 @@
+#pragma once
+#include <boost/asio/ip/tcp.hpp>
+#include <distgrad/queue/good.hpp>
