@@ -3,6 +3,8 @@
 #include <span>
 #include <vector>
 
+#include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
+
 #include <ATen/core/Tensor.h>
 
 #include <distgrad/config.hpp>
