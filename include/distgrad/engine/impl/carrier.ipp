@@ -7,6 +7,7 @@
 #include <distgrad/tensor/compat.hpp>
 
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 
 namespace distgrad {
@@ -14,7 +15,8 @@ namespace detail {
 
 class Carrier final : public Node {
  public:
-  Carrier(at::Tensor const& input, unique_function<void()> work) : work_(std::move(work)) {
+  Carrier(at::Tensor const& input, bool create_graph, unique_function<void()> work)
+      : create_graph_(create_graph), work_(std::move(work)) {
     add_input_metadata(input);
   }
 
@@ -22,11 +24,13 @@ class Carrier final : public Node {
 
  protected:
   variable_list apply(variable_list&&) override {
+    c10::AutoGradMode const mode(create_graph_);
     work_();
     return {};
   }
 
  private:
+  bool create_graph_;
   unique_function<void()> work_;
 };
 
@@ -35,10 +39,12 @@ class Carrier final : public Node {
 DISTGRAD_DECL void run_in_carrier(bool retain_graph, bool create_graph,
                                   unique_function<void()> work) {
   at::Tensor const signal = at::zeros({});
-  node_ptr const carrier = make_node<detail::Carrier>(signal, std::move(work));
-  // `true`: newer versions insist on a pass that accumulates or captures something.
-  torch::autograd::Engine::get_default_engine().execute({Edge(carrier, 0)}, {signal}, retain_graph,
-                                                        create_graph, true);
+  node_ptr const carrier = make_node<detail::Carrier>(signal, create_graph, std::move(work));
+  // The engine is not told about create_graph: it would warn of a cycle between a variable and its
+  // .grad, which is not touched. It is told to accumulate: newer versions insist on that where
+  // nothing is captured.
+  auto& engine = torch::autograd::Engine::get_default_engine();
+  engine.execute({Edge(carrier, 0)}, {signal}, retain_graph, false, true);
 }
 
 }  // namespace distgrad
