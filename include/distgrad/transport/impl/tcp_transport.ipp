@@ -1,0 +1,171 @@
+#pragma once
+#include <poll.h>
+
+#include <exception>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include <distgrad/transport/detail/outgoing_check.hpp>
+#include <distgrad/transport/tcp_transport.hpp>
+
+namespace distgrad {
+namespace detail {
+
+/// How long a close waits for the kernel to take what was sent before.
+inline constexpr milliseconds flush_timeout{1000};
+
+inline std::string advertised(TcpShared& shared, TcpListener const& listener,
+                              std::string const& asked) {
+  auto const local = listener.local_endpoint();
+  auto host = asked;
+  if (host.empty() && !local.address().is_unspecified()) host = local.address().to_string();
+  if (host.empty()) host = outgoing_address(shared.io);
+  return to_string(HostPort{host, local.port()});
+}
+
+inline void check_setup(TransportSetup const& setup) {
+  if (!setup.sink || setup.self.value >= setup.group.size()) {
+    throw Error(errc::invalid_argument, "transport start needs a sink and a group that has rank " +
+                                            to_string(setup.self));
+  }
+  if (setup.job_secret.size() > max_job_secret_bytes) {
+    throw Error(errc::invalid_argument, "the job secret is longer than " +
+                                            std::to_string(max_job_secret_bytes) + " bytes");
+  }
+}
+
+}  // namespace detail
+
+DISTGRAD_DECL TcpTransport::TcpTransport(Options options)
+    : work_(boost::asio::make_work_guard(shared_.io)),
+      listener_(shared_, options.bind_address, options.port),
+      endpoint_(detail::advertised(shared_, listener_, options.advertise_address)),
+      to_self_(shared_),
+      late_(shared_.io) {}
+
+DISTGRAD_DECL TcpTransport::~TcpTransport() { close(); }
+
+DISTGRAD_DECL void TcpTransport::start(TransportSetup setup) {
+  detail::check_setup(setup);
+  shared_.setup = std::move(setup);
+  auto const self = shared_.setup.self;
+  peers_.resize(shared_.setup.group.size());
+  for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (rank != self.value) peers_[rank] = std::make_shared<detail::TcpPeer>(shared_, WorkerId{rank});
+  }
+  listener_.start([this](WorkerId from, boost::asio::ip::tcp::socket socket) {
+    peers_[from.value]->attach(std::move(socket));
+  });
+  for (std::uint32_t rank = 0; rank < self.value; ++rank) connect({rank});
+  watch_for_late_peers();
+  started_ = true;
+}
+
+DISTGRAD_DECL void TcpTransport::connect(WorkerId to) {
+  auto const peer = peers_[to.value];
+  connectors_.push_back(std::make_shared<detail::TcpConnector>(shared_, to));
+  connectors_.back()->start(
+      [peer](boost::asio::ip::tcp::socket socket) { peer->attach(std::move(socket)); },
+      [peer](error_code why) { peer->lose(why); });
+}
+
+/// Connectors bound their own time; this bounds the time for peers that should have connected.
+DISTGRAD_DECL void TcpTransport::watch_for_late_peers() {
+  late_.expires_after(shared_.setup.connect_timeout);
+  late_.async_wait([this](error_code ec) {
+    if (ec || shared_.closing) return;
+    for (auto rank = shared_.setup.self.value + 1; rank < peers_.size(); ++rank) {
+      if (peers_[rank]->is_connecting()) peers_[rank]->lose(errc::unreachable);
+    }
+  });
+}
+
+DISTGRAD_DECL void TcpTransport::async_send(WorkerId to, Message message, SendCompletion done) {
+  error_code failed;
+  if (!started_ || shared_.closing) {
+    failed = errc::closed;
+  } else if (to.value >= peers_.size()) {
+    failed = errc::unknown_worker;
+  } else {
+    failed = detail::check_outgoing(message.header(), shared_.setup.limits);
+  }
+  if (failed) {
+    if (done) done(failed);
+  } else if (to == shared_.setup.self) {
+    to_self_.send(std::move(message), std::move(done));
+  } else {
+    peers_[to.value]->send(detail::OutgoingFrame(std::move(message), std::move(done)));
+  }
+}
+
+DISTGRAD_DECL std::size_t TcpTransport::run_until(time_point until) {
+  {
+    std::lock_guard lock(life_);
+    if (ended_) return 0;
+    running_ = true;
+  }
+  wakes_ = 0;
+  auto const handled =
+      until <= Clock::now() ? shared_.io.poll() : shared_.io.run_one_until(until);
+  std::lock_guard lock(life_);
+  running_ = false;
+  if (ended_) release_sockets();
+  return handled - wakes_;
+}
+
+DISTGRAD_DECL void TcpTransport::wake() noexcept {
+  if (wake_posted_.exchange(true)) return;
+  try {
+    boost::asio::post(shared_.io, [this] {
+      wake_posted_ = false;
+      ++wakes_;
+    });
+  } catch (std::exception const&) {  // no memory: the next event wakes
+    wake_posted_ = false;
+  }
+}
+
+DISTGRAD_DECL void TcpTransport::close() noexcept { end(true); }
+DISTGRAD_DECL void TcpTransport::abandon() noexcept { end(false); }
+
+DISTGRAD_DECL void TcpTransport::end(bool with_goodbye) noexcept {
+  if (shared_.closing.exchange(true)) return;
+  if (with_goodbye) flush_all();
+  for (auto const& peer : peers_) {
+    if (peer) peer->stop_writing();
+  }
+  to_self_.close();
+  std::lock_guard lock(life_);
+  ended_ = true;
+  if (running_) {
+    shared_.io.stop();
+  } else {
+    release_sockets();
+  }
+}
+
+DISTGRAD_DECL void TcpTransport::flush_all() noexcept {
+  for (auto const& peer : peers_) {
+    if (peer) peer->say_goodbye();
+  }
+  // Waits until the peers' kernels have it all: a close with unread input would cut it off.
+  auto const deadline = Deadline::after(detail::flush_timeout);
+  for (;;) {
+    bool all = true;
+    for (auto const& peer : peers_) all = (!peer || peer->flush()) && all;
+    if (all || deadline.has_passed()) return;
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+DISTGRAD_DECL void TcpTransport::release_sockets() noexcept {
+  listener_.close();
+  late_.cancel();
+  for (auto const& connector : connectors_) connector->close();
+  for (auto const& peer : peers_) {
+    if (peer) peer->close_socket();
+  }
+}
+
+}  // namespace distgrad
