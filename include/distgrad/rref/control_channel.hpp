@@ -21,8 +21,9 @@ struct RRefControl {
   std::uint64_t request = 0;
   /// The sender needs no answer to any request below this number.
   std::uint64_t settled = 0;
-  /// Of a user delete: the request of the create that must not run if it is still on its way.
-  std::uint64_t cancels = 0;
+  /// Of a fork request: the request of the create that makes the value, 0 if its owner made it. Of
+  /// a user delete: the create that must not run if it is still on its way, 0 if it has run.
+  std::uint64_t create = 0;
   /// Of an ack: why the owner refuses a fork request; 0 when it does not.
   errc error{};
   friend bool operator==(RRefControl const&, RRefControl const&) = default;
@@ -44,6 +45,9 @@ class ControlChannel {
   /// Whether the peer's `request` arrives for the first time; remembers it.
   /// @param settled that of the peer's message, or 0.
   bool is_first(std::uint64_t request, std::uint64_t settled);
+
+  /// Whether the peer's `request` arrived, or will never count.
+  bool is_done(std::uint64_t request) const { return request < low_ || done_.contains(request); }
 
   /// Forgets the peer. Its successor counts from 1; this end goes on counting, so that a peer which
   /// was thought lost does not take new messages for old ones.

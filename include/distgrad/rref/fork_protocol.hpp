@@ -23,6 +23,8 @@ struct ForkData {
   ForkId fork;
   /// The worker that shared it.
   WorkerId parent;
+  /// The request of the create that makes the value, for an owner that has not got it yet.
+  std::uint64_t create = 0;
   friend bool operator==(ForkData const&, ForkData const&) = default;
 };
 
@@ -99,8 +101,8 @@ struct Received {
 ///
 ///     entry      event                      next       what follows
 ///     absent     created_locally, create    present    -
-///     absent     fork_request, or received  present    placeholder, if its creator is alive and so
-///                from a user                           the create may be on its way; else refused
+///     absent     fork_request, or received  present    placeholder, if the create is on its way;
+///                from a user                           refused, if it came or its creator is lost
 ///     present    create                     present    a placeholder becomes the value
 ///     present    share_as_owner             present    registers the child before it travels
 ///     present    cancelling user_delete,    present    value_failed, if it is a placeholder
@@ -162,8 +164,8 @@ class ForkProtocol {
   /// its values fail, and nobody waits for it. Calling it again does nothing.
   void peer_lost(WorkerId worker);
 
-  /// A new process took the place of the lost `worker`.
-  void peer_joined(WorkerId worker) { lost_.erase(worker); }
+  /// A new process took the place of the lost `worker`. What the old one made stays refused.
+  void peer_joined(WorkerId worker, Incarnation incarnation);
 
   /// Sends what `worker` has not acknowledged once more, after a reconnect.
   void resend(WorkerId worker);
@@ -203,7 +205,8 @@ class ForkProtocol {
   struct Value {
     std::map<ForkId, WorkerId> forks;  // and who holds them
     std::size_t handles = 0;
-    bool created = false;  // else a placeholder
+    std::uint64_t create = 0;  // the request that makes it, 0 if made here
+    bool created = false;      // else a placeholder
     bool failed = false;
     friend bool operator==(Value const&, Value const&) = default;
   };
@@ -214,7 +217,8 @@ class ForkProtocol {
     bool released = false;
     bool delete_sent = false;
     std::size_t children = 0;
-    std::uint64_t create = 0;  // its create message while unsettled
+    std::uint64_t create = 0;   // the request that makes the value
+    bool owes_create = false;  // sent from here, and not answered
     error_code error;
     friend bool operator==(User const&, User const&) = default;
   };
@@ -236,7 +240,8 @@ class ForkProtocol {
   void drop_fork(RRefId rref, ForkId fork);
   void free_if_unused(Values::iterator value);
   void fail_placeholder(RRefId rref, Value& value, errc error);
-  Value* find_or_expect(RRefId rref);
+  bool is_on_its_way(RRefId rref, std::uint64_t create) const;
+  Value* find_or_expect(RRefId rref, std::uint64_t create);
   errc register_fork(WorkerId from, RRefControl const& message);
   void on_user_delete(WorkerId from, RRefControl const& message);
   void on_ack(WorkerId from, RRefControl const& message);
@@ -248,6 +253,7 @@ class ForkProtocol {
   std::map<ForkId, Child> children_;
   std::map<WorkerId, ControlChannel> channels_;
   std::set<WorkerId> lost_;
+  std::map<WorkerId, Incarnation> reborn_;  // workers that took the place of a lost one
   bool shutting_down_ = false;
   std::vector<RRefAction> actions_;
 };

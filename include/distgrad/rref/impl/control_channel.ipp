@@ -16,7 +16,7 @@ DISTGRAD_DECL RRefControl ControlChannel::settle(std::uint64_t request) {
   auto const message = found->second;
   unsettled_.erase(found);
   // The peer recorded the cancelled create as done with, so nobody waits for its answer.
-  if (message.cancels != 0) unsettled_.erase(message.cancels);
+  if (message.kind == FrameKind::rref_user_delete) unsettled_.erase(message.create);
   return message;
 }
 

@@ -66,8 +66,9 @@ DISTGRAD_DECL RRefControl ForkProtocol::remote_created(RRefId rref, ForkId fork,
   require_open(owner, "creating a remote value");
   auto const message = detail::rref_control(FrameKind::rref_create, rref, fork);
   if (owner == self_) {
-    created_locally(rref);
-    owned_[rref].forks.emplace(fork, self_);  // keeps the value until its function has ended
+    auto& value = owned_[rref];
+    ++value.handles;
+    value.forks.emplace(fork, self_);  // keeps the value until its function has ended
     return message;
   }
   auto const numbered = channels_[owner].number(message);
@@ -76,6 +77,7 @@ DISTGRAD_DECL RRefControl ForkProtocol::remote_created(RRefId rref, ForkId fork,
   user.owner = owner;
   user.parent = self_;
   user.create = numbered.request;
+  user.owes_create = true;
   users_.emplace(fork, user);
   return numbered;
 }
@@ -91,20 +93,24 @@ DISTGRAD_DECL void ForkProtocol::create_answered(RRefId rref, ForkId fork, error
     fail(user, error);
     return;
   }
-  channels_[user->second.owner].settle(std::exchange(user->second.create, 0));
+  channels_[user->second.owner].settle(user->second.create);
+  user->second.owes_create = false;
   confirm(fork);
 }
 
 DISTGRAD_DECL CreateVerdict ForkProtocol::on_create(WorkerId from, RRefControl const& message) {
-  if (from == self_) return CreateVerdict::run;  // remote_created did the rest
   if (lost_.contains(from)) return CreateVerdict::cancelled;
   auto const found = owned_.find(message.rref);
   bool const is_known = found != owned_.end() && found->second.created;
-  if (!channels_[from].is_first(message.request, message.settled) || is_known) {
+  bool const is_first = from == self_
+                            ? found != owned_.end()  // remote_created has put it there
+                            : channels_[from].is_first(message.request, message.settled);
+  if (!is_first || is_known) {
     bool const is_held = is_known && found->second.forks.contains(message.fork);
     return is_held ? CreateVerdict::duplicate : CreateVerdict::cancelled;
   }
   auto& value = owned_[message.rref];
+  value.create = message.request;
   value.created = true;
   value.forks.emplace(message.fork, from);
   return CreateVerdict::run;
@@ -118,7 +124,7 @@ DISTGRAD_DECL ForkData ForkProtocol::share_as_owner(RRefId rref, ForkId child, W
   if (found == owned_.end())
     throw Error(errc::rref_deleted, "sharing RRef " + to_string(rref) + ": its value was freed");
   found->second.forks.emplace(child, to);  // before it travels: the receiver need not ask
-  return {self_, rref, child, self_};
+  return {self_, rref, child, self_, found->second.create};
 }
 
 DISTGRAD_DECL ForkData ForkProtocol::share_as_user(ForkId fork, ForkId child, WorkerId to) {
@@ -131,7 +137,7 @@ DISTGRAD_DECL ForkData ForkProtocol::share_as_user(ForkId fork, ForkId child, Wo
     throw Error(user.error, "sharing RRef " + to_string(user.rref) + " of worker " +
                                 to_string(user.owner) + ": the reference failed before");
   if (children_.emplace(child, Child{fork, to}).second) ++user.children;
-  return {user.owner, user.rref, child, self_};
+  return {user.owner, user.rref, child, self_, user.create};
 }
 
 DISTGRAD_DECL void ForkProtocol::share_undelivered(ForkData const& data) {
@@ -147,6 +153,7 @@ DISTGRAD_DECL Received ForkProtocol::received(ForkData const& data) {
   user.rref = data.rref;
   user.owner = data.owner;
   user.parent = data.parent;
+  user.create = data.create;
   user.released = shutting_down_;  // nobody will use it, but the protocol has to be kept
   auto const [place, is_new] = users_.emplace(data.fork, user);
   if (!is_new)
@@ -160,7 +167,9 @@ DISTGRAD_DECL Received ForkProtocol::received(ForkData const& data) {
   } else if (data.parent == data.owner) {
     stored.state = ForkState::confirmed;
   } else {
-    send(data.owner, detail::rref_control(FrameKind::rref_fork_request, data.rref, data.fork));
+    auto request = detail::rref_control(FrameKind::rref_fork_request, data.rref, data.fork);
+    request.create = data.create;
+    send(data.owner, request);
   }
   Received const result{false, stored.state, stored.error};
   if (stored.state == ForkState::failed) accept_child(data.parent, data.fork, data.rref);
@@ -170,7 +179,7 @@ DISTGRAD_DECL Received ForkProtocol::received(ForkData const& data) {
 
 DISTGRAD_DECL Received ForkProtocol::receive_as_owner(ForkData const& data) {
   Received result{true, ForkState::confirmed, {}};
-  if (auto* const value = find_or_expect(data.rref)) {
+  if (auto* const value = find_or_expect(data.rref, data.create)) {
     ++value->handles;
   } else {
     result.state = ForkState::failed;
@@ -226,7 +235,7 @@ DISTGRAD_DECL bool ForkProtocol::let_go(Users::iterator place) {
   if (!user.released && user.state != ForkState::failed) return false;
   if (!std::exchange(user.delete_sent, true)) {
     auto message = detail::rref_control(FrameKind::rref_user_delete, user.rref, place->first);
-    message.cancels = std::exchange(user.create, 0);
+    if (std::exchange(user.owes_create, false)) message.create = user.create;
     send(user.owner, message);
   }
   if (user.released) users_.erase(place);
@@ -266,13 +275,23 @@ DISTGRAD_DECL void ForkProtocol::fail_placeholder(RRefId rref, Value& value, err
   actions_.push_back(detail::rref_action(RRefAction::Kind::value_failed, rref, {}, error));
 }
 
-// A reference may overtake the create of its value; but a value made here, or by a worker that is
-// gone, cannot be on its way.
-DISTGRAD_DECL ForkProtocol::Value* ForkProtocol::find_or_expect(RRefId rref) {
+DISTGRAD_DECL bool ForkProtocol::is_on_its_way(RRefId rref, std::uint64_t create) const {
+  if (create == 0 || rref.worker == self_ || lost_.contains(rref.worker)) return false;
+  auto const reborn = reborn_.find(rref.worker);
+  if (reborn != reborn_.end() && reborn->second != rref.incarnation) return false;
+  auto const channel = channels_.find(rref.worker);
+  return channel == channels_.end() || !channel->second.is_done(create);
+}
+
+// A reference may overtake the create of its value.
+DISTGRAD_DECL ForkProtocol::Value* ForkProtocol::find_or_expect(RRefId rref,
+                                                                std::uint64_t create) {
   auto const found = owned_.find(rref);
   if (found != owned_.end()) return &found->second;
-  if (rref.worker == self_ || lost_.contains(rref.worker)) return nullptr;
-  return &owned_[rref];
+  if (!is_on_its_way(rref, create)) return nullptr;
+  auto& placeholder = owned_[rref];
+  placeholder.create = create;
+  return &placeholder;
 }
 
 // ---- what peers send ----
@@ -306,7 +325,7 @@ DISTGRAD_DECL bool ForkProtocol::on_control(WorkerId from, RRefControl const& me
 }
 
 DISTGRAD_DECL errc ForkProtocol::register_fork(WorkerId from, RRefControl const& message) {
-  auto* const value = find_or_expect(message.rref);
+  auto* const value = find_or_expect(message.rref, message.create);
   if (value == nullptr) return errc::rref_deleted;
   value->forks.emplace(message.fork, from);
   return {};
@@ -314,8 +333,8 @@ DISTGRAD_DECL errc ForkProtocol::register_fork(WorkerId from, RRefControl const&
 
 DISTGRAD_DECL void ForkProtocol::on_user_delete(WorkerId from, RRefControl const& message) {
   auto const value = owned_.find(message.rref);
-  if (message.cancels != 0) {
-    channels_[from].is_first(message.cancels, 0);
+  if (message.create != 0) {
+    channels_[from].is_first(message.create, 0);
     if (value != owned_.end())
       fail_placeholder(message.rref, value->second, errc::rref_creation_failed);
   }
@@ -363,6 +382,11 @@ DISTGRAD_DECL void ForkProtocol::peer_lost(WorkerId worker) {
     if (user->second.owner != worker || user->second.state == ForkState::failed) continue;
     fail(user, errc::peer_lost);
   }
+}
+
+DISTGRAD_DECL void ForkProtocol::peer_joined(WorkerId worker, Incarnation incarnation) {
+  lost_.erase(worker);
+  reborn_[worker] = incarnation;
 }
 
 DISTGRAD_DECL std::vector<ForkId> ForkProtocol::begin_shutdown() {

@@ -58,7 +58,8 @@ DISTGRAD_DECL std::string ForkProtocol::text() const {
     out += "user " + to_string(fork) + " of " + to_string(user.rref) + " on " +
            to_string(user.owner) + " " + states[static_cast<int>(user.state)] +
            (user.released ? " released" : "") + (user.delete_sent ? " delete sent" : "") +
-           ", create " + std::to_string(user.create) + '\n';
+           (user.owes_create ? " unanswered" : "") + ", create " + std::to_string(user.create) +
+           ", error " + std::to_string(user.error.value()) + '\n';
   for (auto const& [child, link] : children_)
     out += "child " + to_string(child) + " of " + to_string(link.parent) + " at " +
            to_string(link.to) + '\n';

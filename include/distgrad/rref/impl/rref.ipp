@@ -1,0 +1,27 @@
+#pragma once
+#include <distgrad/rref/rref.hpp>
+
+namespace distgrad::detail {
+
+DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle) {
+  auto const data = handle.table().share(handle, to.peer);
+  to.writer.id(data.owner);
+  to.writer.id(data.rref);
+  to.writer.id(data.fork);
+  to.writer.id(data.parent);
+}
+
+DISTGRAD_DECL RRefHandlePtr decode_fork(Decoder& from) {
+  ForkData data;
+  data.owner = from.reader.id<WorkerId>();
+  data.rref = from.reader.id<RRefId>();
+  data.fork = from.reader.id<ForkId>();
+  data.parent = from.reader.id<WorkerId>();
+  require_ok(from);
+  std::optional<Future<void>> confirmed;
+  auto handle = from.services.find<RRefTable>()->receive(data, confirmed);
+  if (confirmed) hold_for(from, *confirmed);
+  return handle;
+}
+
+}  // namespace distgrad::detail
