@@ -1,9 +1,10 @@
 #pragma once
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <linux/sockios.h>
 
 #include <array>
 #include <cerrno>
@@ -38,6 +39,18 @@ inline void configure_socket(int fd) noexcept {
 
 inline bool is_would_block(int number) noexcept {
   return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
+}
+
+/// Whether the other side has closed.
+inline bool has_ended(int fd) noexcept {
+  pollfd state{fd, POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) > 0;
+}
+
+/// Whether bytes are on their way that the other side's kernel has not got yet.
+inline bool has_unacknowledged(int fd) noexcept {
+  int bytes = 0;
+  return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 DISTGRAD_DECL TcpPeer::TcpPeer(TcpShared& shared, WorkerId id)
@@ -254,18 +267,16 @@ DISTGRAD_DECL void TcpPeer::say_goodbye() {
 
 DISTGRAD_DECL bool TcpPeer::flush() {
   Frames finished;
-  bool is_written = true;
-  int unacknowledged = 0;
+  bool has_arrived = true;
   {
     std::lock_guard lock(mutex_);
     if (state_ == State::open) {
       write_queue(finished);
-      is_written = queue_.empty();
-      ::ioctl(descriptor_, SIOCOUTQ, &unacknowledged);
+      has_arrived = has_ended(descriptor_) || (queue_.empty() && !has_unacknowledged(descriptor_));
     }
   }
   for (auto& frame : finished) frame.complete({});
-  return is_written && unacknowledged == 0;
+  return has_arrived;
 }
 
 DISTGRAD_DECL void TcpPeer::stop_writing() {
