@@ -9,12 +9,15 @@ file(REMOVE_RECURSE "${SCRATCH}")
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/first")
 file(RENAME "${SCRATCH}/first" "${SCRATCH}/moved")
 
-# Nothing installed may know where it was built, or where libtorch was.
+# Nothing of the package may know where it was built, or where libtorch was.
 set(private "${SOURCE}" "${BUILD}" "${SCRATCH}/first")
 string(REPLACE ":" ";" TORCH_FOLDERS "${TORCH_FOLDERS}")
 list(REMOVE_ITEM TORCH_FOLDERS "/usr/include")  # too common a word
-file(GLOB_RECURSE installed "${SCRATCH}/moved/*")
-foreach(file IN LISTS installed)
+file(GLOB package "${SCRATCH}/moved/share/cmake/distgrad/*")
+if(NOT package)
+  message(FATAL_ERROR "no package was installed below ${SCRATCH}/moved")
+endif()
+foreach(file IN LISTS package)
   file(READ "${file}" text)
   foreach(path IN LISTS private TORCH_FOLDERS)
     string(FIND "${text}" "${path}" position)
