@@ -2,9 +2,9 @@
 // A group of workers without sockets: ForkProtocol on each, a network that delivers in any order,
 // and a script of operations that may happen in any order their causes allow. After each step the
 // promises of the protocol are checked against what the model itself knows; a broken one throws.
-#include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -107,11 +107,11 @@ struct Transition {
 class World {
  public:
   explicit World(Script const& script) : script_(&script), done_(script.ops().size()) {
-    for (std::uint32_t w = 0; w < script.workers(); ++w) workers_.emplace_back(WorkerId{w});
+    for (std::uint32_t w = 0; w < script.workers(); ++w)
+      workers_.push_back(std::make_shared<ForkProtocol>(WorkerId{w}));
     handles_.resize(script.handles());
     hashes_.resize(script.workers());
     noticed_.resize(script.workers());
-    for (std::size_t w = 0; w < workers_.size(); ++w) hash_worker(w);
   }
 
   /// @param with_copies packets other than calls with references may arrive twice.
@@ -122,22 +122,29 @@ class World {
   void apply(Transition t);
   std::string describe(Transition t) const;
 
-  /// After a step: the two promises, and that everything delivered so far may arrive again.
+  /// After a step: the two promises.
   void check() const;
+  /// Everything delivered so far could arrive once more without effect.
+  void check_duplicates() const;
   /// When nothing can happen any more: nothing is left.
   void check_end() const;
 
-  /// The same for equal worlds, whatever the order in which packets were sent.
-  std::uint64_t hash() const;
+  /// The same for equal worlds, whatever the order in which packets were sent. What was delivered
+  /// does not count, only what came of it.
+  std::uint64_t hash();
   std::string text() const {
     std::string out;
-    for (auto const& worker : workers_) out += worker.text();
+    for (auto const& worker : workers_) out += worker->text();
     return out;
   }
 
  private:
-  ForkProtocol& at(WorkerId w) { return workers_[w.value]; }
-  ForkProtocol const& at(WorkerId w) const { return workers_[w.value]; }
+  ForkProtocol& at(WorkerId w) {
+    auto& worker = workers_[w.value];  // shared by worlds between which it did not change
+    if (worker.use_count() > 1) worker = std::make_shared<ForkProtocol>(*worker);
+    return *worker;
+  }
+  ForkProtocol const& at(WorkerId w) const { return *workers_[w.value]; }
   bool is_crashed(WorkerId w) const { return crashed_ == static_cast<int>(w.value); }
   bool can_run(Op const& op) const;
   void run(Op const& op);
@@ -154,16 +161,15 @@ class World {
   bool is_quiet() const;
   void check_duplicate(Packet const& packet) const;
   Value& value(RRefId rref);
-  void hash_worker(std::size_t w) { hashes_[w] = std::hash<std::string>()(workers_[w].text()); }
   static std::uint64_t hash(Packet const& packet);
 
   Script const* script_;
-  std::vector<ForkProtocol> workers_;
+  std::vector<std::shared_ptr<ForkProtocol>> workers_;
   std::vector<Packet> network_, delivered_;
   std::vector<Handle> handles_;
   std::vector<Value> values_;
   std::vector<bool> done_;
-  std::vector<std::uint64_t> hashes_;
+  std::vector<std::uint64_t> hashes_;  // of the workers; 0 where not known
   int crashed_ = -1;
   std::vector<bool> noticed_;
   WorkerId changed_;
@@ -233,7 +239,7 @@ inline void World::apply(Transition t) {
   }
   if (!is_crashed(changed_)) perform(changed_);
   is_answering_copy_ = false;
-  hash_worker(changed_.value);
+  hashes_[changed_.value] = 0;
 }
 
 inline void World::run(Op const& op) {

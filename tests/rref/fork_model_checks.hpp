@@ -10,6 +10,9 @@ namespace fork_model {
 inline void World::check() const {
   for (auto const& value : values_)
     if (!is_crashed(value.owner)) check_value(value);
+}
+
+inline void World::check_duplicates() const {
   for (auto const& packet : delivered_)
     if (packet.to == changed_) check_duplicate(packet);
 }
@@ -75,7 +78,7 @@ inline void World::check_end() const {
             "the model did not release everything");
   for (std::uint32_t w = 0; w < workers_.size(); ++w) {
     if (is_crashed(WorkerId{w})) continue;
-    auto const& worker = workers_[w];
+    auto const& worker = *workers_[w];
     require(worker.owner_entries() == 0 && worker.forks() == 0, "a value leaked");
     require(worker.users() == 0, "a user leaked");
     require(worker.pending_children() == 0, "a pending child leaked");
@@ -120,14 +123,16 @@ inline std::uint64_t World::hash(Packet const& p) {
   return h ^ (h >> 29);
 }
 
-inline std::uint64_t World::hash() const {
+inline std::uint64_t World::hash() {
   std::size_t h = 0;
   auto const mix = [&](std::uint64_t x) { h = distgrad::detail::mix_hash(h, x); };
-  std::uint64_t in_network = 0, in_history = 0;  // sums, for the order does not matter
+  std::uint64_t in_network = 0;  // a sum, for the order does not matter
   for (auto const& packet : network_) in_network += hash(packet);
-  for (auto const& packet : delivered_) in_history += hash(packet);
-  mix(in_network), mix(in_history), mix(static_cast<std::uint64_t>(crashed_ + 1));
-  for (auto const x : hashes_) mix(x);
+  mix(in_network), mix(static_cast<std::uint64_t>(crashed_ + 1));
+  for (std::size_t w = 0; w < workers_.size(); ++w) {
+    if (hashes_[w] == 0) hashes_[w] = std::hash<std::string>()(workers_[w]->text());
+    mix(hashes_[w]);
+  }
   for (bool const done : done_) mix(done);
   for (bool const noticed : noticed_) mix(noticed);
   for (auto const& handle : handles_)

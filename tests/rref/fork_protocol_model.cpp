@@ -4,10 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <optional>
 #include <random>
+#include <string>
 #include <unordered_set>
 
 using namespace fork_model;
@@ -58,6 +60,7 @@ Outcome explore(Script const& script, bool with_copies, std::size_t most_states 
         next.apply(t);
         if (!hashes.insert(next.hash()).second) continue;
         next.check();
+        next.check_duplicates();
         seen.push_back({number, t});
         queue.emplace_back(static_cast<std::uint32_t>(seen.size() - 1), std::move(next));
       }
@@ -101,24 +104,72 @@ struct Totals {
 };
 
 template <class Change>
-void two_shares(Root kind, Totals& totals, Change change, bool with_copies = false) {
+void two_shares(Root kind, Totals& totals, Change change) {
   for (std::uint32_t first = 0; first < 3; ++first) {
     for (std::uint32_t second = 0; second < 3; ++second) {
       for (bool const is_chain : {false, true}) {
+        if (!is_chain && second < first) continue;  // the same as the other way round
         Script script(3);
         auto const made = root(script, kind);
         auto const child = script.share(made, first);
         script.share(is_chain ? child : made, second);
         change(script, made);
-        auto const name = std::string(is_chain ? "chain" : "fan") + " over " +
-                          std::to_string(first) + " and " + std::to_string(second);
-        totals.run(script, name, with_copies);
+        totals.run(script, std::string(is_chain ? "chain" : "fan") + " over " +
+                               std::to_string(first) + " and " + std::to_string(second));
       }
     }
   }
 }
 
 void nothing(Script&, int) {}
+
+// Several values, made and shared at random among four workers.
+Script random_script(std::mt19937& random, bool with_failures) {
+  auto const below = [&](std::size_t n) { return static_cast<std::uint32_t>(random() % n); };
+  Script script(4);
+  while (script.handles() < 40) {
+    if (script.handles() > 2 && below(4) != 0) {
+      script.share(static_cast<int>(below(script.handles())), below(4));
+    } else if (below(4) == 0) {
+      script.local(below(4));
+    } else {
+      auto const made = script.create(below(4), below(4));
+      if (with_failures) script.may_time_out(made);
+    }
+  }
+  if (with_failures && below(2) == 0) script.may_crash(below(4));
+  return script;
+}
+
+std::size_t random_run(std::uint32_t seed, bool with_failures) {
+  std::mt19937 random(seed);
+  auto const script = random_script(random, with_failures);
+  World world(script);
+  for (std::size_t steps = 0;; ++steps) {
+    auto const all = world.transitions(true);
+    if (std::ranges::all_of(all, [&](Transition t) { return world.is_optional(t); })) {
+      world.check_end();
+      return steps;
+    }
+    auto const chosen = all[random() % all.size()];
+    // Failures are rare, or the runs would be short.
+    if (world.is_optional(chosen) && random() % 16 != 0) continue;
+    world.apply(chosen);
+    world.check();
+  }
+}
+
+void random_runs(bool with_failures) {
+  std::size_t steps = 0;
+  for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+    try {
+      steps += random_run(seed, with_failures);
+    } catch (std::exception const& error) {
+      FAIL_CHECK("seed " << seed << ": " << error.what());
+    }
+  }
+  MESSAGE("200 runs, " << steps << " steps");
+}
 
 }  // namespace
 
@@ -160,4 +211,10 @@ TEST_CASE("copies of messages that arrive at any time change nothing") {
       totals.run(script, "share with " + std::to_string(to), true);
     }
   }
+}
+
+TEST_CASE("long random runs of four workers end with nothing left") { random_runs(false); }
+
+TEST_CASE("long random runs with lost creations and a crash end with nothing left") {
+  random_runs(true);
 }
