@@ -14,9 +14,9 @@ namespace distgrad {
 struct Message {
   FrameKind kind{};
   std::uint32_t flags = 0;
-  CallId call;
-  std::vector<std::byte> metadata;
-  std::vector<Buffer> buffers;
+  CallId call = {};
+  std::vector<std::byte> metadata = {};
+  std::vector<Buffer> buffers = {};
 
   /// The header that stands before this message on the wire.
   FrameHeader header() const {

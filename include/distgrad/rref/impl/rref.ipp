@@ -9,6 +9,7 @@ DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle) {
   to.writer.id(data.rref);
   to.writer.id(data.fork);
   to.writer.id(data.parent);
+  to.writer.number(data.create);
 }
 
 DISTGRAD_DECL RRefHandlePtr decode_fork(Decoder& from) {
@@ -17,6 +18,7 @@ DISTGRAD_DECL RRefHandlePtr decode_fork(Decoder& from) {
   data.rref = from.reader.id<RRefId>();
   data.fork = from.reader.id<ForkId>();
   data.parent = from.reader.id<WorkerId>();
+  data.create = from.reader.number<std::uint64_t>();
   require_ok(from);
   std::optional<Future<void>> confirmed;
   auto handle = from.services.find<RRefTable>()->receive(data, confirmed);

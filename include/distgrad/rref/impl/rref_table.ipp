@@ -9,17 +9,18 @@ inline void write_control(Writer& out, RRefControl const& c) {
   out.id(c.fork);
   out.number(c.request);
   out.number(c.settled);
-  out.number(c.cancels);
+  out.number(c.create);
   out.number(static_cast<std::int32_t>(c.error));
 }
 
 inline RRefControl read_control(Reader& in, FrameKind kind) {
-  RRefControl c{.kind = kind};
+  RRefControl c;
+  c.kind = kind;
   c.rref = in.id<RRefId>();
   c.fork = in.id<ForkId>();
   c.request = in.number<std::uint64_t>();
   c.settled = in.number<std::uint64_t>();
-  c.cancels = in.number<std::uint64_t>();
+  c.create = in.number<std::uint64_t>();
   c.error = static_cast<errc>(in.number<std::int32_t>());
   return c;
 }

@@ -1,0 +1,76 @@
+#pragma once
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include <distgrad/engine/engine_options.hpp>
+#include <distgrad/engine/policy_host.hpp>
+#include <distgrad/engine/worker.hpp>
+#include <distgrad/rendezvous/environment.hpp>
+#include <distgrad/rendezvous/tcp_rendezvous.hpp>
+#include <distgrad/serialize/serializer.hpp>
+
+namespace distgrad {
+
+/// One worker of a group: sends and serves remote calls, shares remote values, and runs its part
+/// of distributed backward passes. Several may live in one process.
+///
+///     using Engine = distgrad::DistEngine<distgrad::TcpTransport, distgrad::CpuQueues>;
+///     Engine engine({.name = "trainer", .rank = 0, .world_size = 3});
+///
+/// The constructor returns when the whole group has met. From then on the worker serves the calls
+/// of others until `shutdown`. The destructor ends it at once, as `stop` does.
+/// @tparam Transport how messages reach a peer (docs/policies/transport.md).
+/// @tparam Queues where work waits for a device (docs/policies/queue.md).
+/// @tparam Serializer how tensors become bytes (docs/policies/serializer.md).
+/// @threads safe: shared object; `poll` one thread at a time.
+template <TransportPolicy Transport, QueuePolicy Queues,
+          SerializerPolicy Serializer = TensorSerializer>
+class DistEngine : public Worker {
+  using Host = PolicyHost<Transport, Queues, Serializer>;
+
+ public:
+  using Options = EngineOptions<Transport, Queues, Serializer>;
+
+  /// Meets the group and begins to serve.
+  /// @throws Error, within `options.rendezvous_timeout`: `invalid_name`, `invalid_argument`,
+  /// `duplicate_name`, `duplicate_rank`, `world_size_mismatch`, `address_in_use`, `unreachable`,
+  /// `timeout`, `bad_secret`; the text says who and where.
+  explicit DistEngine(Options options);
+  ~DistEngine() { stop(); }
+  DistEngine(DistEngine const&) = delete;
+  DistEngine& operator=(DistEngine const&) = delete;
+
+  /// An engine whose rank, world size and meeting point come from the variables RANK, WORLD_SIZE,
+  /// MASTER_ADDR and MASTER_PORT, as launchers set them. Other options stay as given.
+  static Options options_from_environment(Options options = {});
+
+  /// Ends the group together: serves until every worker has called `shutdown` and no call is under
+  /// way any more, then stops. @param timeout zero means no limit.
+  /// @throws Error `timeout`, naming who still works; the engine goes on serving then.
+  void shutdown(std::chrono::nanoseconds timeout = std::chrono::minutes(5));
+  /// Ends this worker at once: its calls and passes fail with `errc::closed`; peers see it leave.
+  /// Waits for handlers that run. Twice is once.
+  void stop() noexcept;
+
+  /// With queues that have no thread: handles what has arrived and runs what is ready, waiting for
+  /// it until `until`. @return whether anything was done or may have been.
+  bool poll(time_point until = time_point::min())
+    requires(Queues::is_inline)
+  {
+    return turns_->turn(until);
+  }
+
+ private:
+  struct Turns;
+
+  std::shared_ptr<Host> host_;
+  std::unique_ptr<Turns> turns_;
+  std::thread io_thread_;
+  std::once_flag stopped_;
+};
+
+}  // namespace distgrad
+
+#include <distgrad/engine/impl/dist_engine.ipp>

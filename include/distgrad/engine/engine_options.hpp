@@ -1,0 +1,55 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <distgrad/core/deadline.hpp>
+#include <distgrad/core/peer_address.hpp>
+#include <distgrad/observe/log.hpp>
+#include <distgrad/wire/frame.hpp>
+
+namespace distgrad {
+
+/// How a worker finds the others: given itself and the size of the group, returns the group in the
+/// order of ranks, or throws before the deadline. Any `RendezvousPolicy` converts.
+using Rendezvous = std::function<std::vector<PeerAddress>(PeerAddress const& self,
+                                                          std::uint32_t world_size, Deadline)>;
+
+/// What a `DistEngine` is made from. Every default is good for a job on one host.
+/// @tparam Transport, Queues, Serializer the engine's policies, each with options of its own.
+template <class Transport, class Queues, class Serializer>
+struct EngineOptions {
+  /// Name by which others call this worker, unique in the group; `worker<rank>` if empty.
+  std::string name = {};
+  int rank = 0;
+  int world_size = 1;
+
+  /// Where rank 0 listens while the group meets; the others connect there.
+  std::string master_addr = "127.0.0.1";
+  std::uint16_t master_port = 29500;
+  /// Replaces the meeting at `master_addr` when set.
+  Rendezvous rendezvous = {};
+  /// How long to wait for the whole group.
+  std::chrono::nanoseconds rendezvous_timeout = std::chrono::seconds(60);
+  /// Shared by the workers of a job; connections without it are refused.
+  std::string job_secret = {};
+
+  /// Time limit of a call that names none; zero means none.
+  std::chrono::nanoseconds rpc_timeout = std::chrono::seconds(60);
+  /// How often a backward pass that waits is looked at for a standstill.
+  std::chrono::nanoseconds watchdog_interval = std::chrono::seconds(1);
+  /// Sizes this worker accepts from its peers.
+  FrameLimits limits = {};
+  LogSink log = log_to_stderr;
+  /// Read for all deadlines; the system's steady clock if null.
+  std::shared_ptr<TimeSource const> clock = {};
+
+  typename Transport::Options transport = {};
+  typename Queues::Options queues = {};
+  typename Serializer::Options serializer = {};
+};
+
+}  // namespace distgrad

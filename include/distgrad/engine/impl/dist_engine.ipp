@@ -1,0 +1,130 @@
+#pragma once
+#include <distgrad/engine/dist_engine.hpp>
+
+namespace distgrad {
+
+/// The turns of an engine's loop: one handles what arrived and what time brought.
+template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
+  Turns(Host& h, std::shared_ptr<EngineCore> c) : host(h), core(std::move(c)) {}
+
+  /// @return false if another thread takes the turns now.
+  bool turn(time_point until) override {
+    std::unique_lock lock(mutex, std::try_to_lock);
+    if (!lock) return false;
+    core->on_loop(host.clock().now());
+    if (host.queues.poll() != 0) until = time_point::min();
+    host.transport.run_until(std::min(until, core->next_turn()));
+    host.queues.poll();
+    return true;
+  }
+  void run() {
+    while (!ending.load()) {
+      core->on_loop(host.clock().now());
+      host.transport.run_until(core->next_turn());
+    }
+  }
+
+  Host& host;
+  std::shared_ptr<EngineCore> core;
+  std::recursive_mutex mutex;  // a handler that waits takes turns inside a turn
+  std::atomic<bool> ending{false};
+};
+
+namespace detail {
+
+inline void check_group_options(std::string const& name, int rank, int world_size) {
+  if (!is_valid_worker_name(name)) {
+    throw Error(errc::invalid_name, "worker name '" + name +
+                                        "' must be 1 to 127 characters from A-Z a-z 0-9 _ : -");
+  }
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    throw Error(errc::invalid_argument, "rank " + std::to_string(rank) +
+                                            " is not within a world size of " +
+                                            std::to_string(world_size));
+  }
+}
+
+inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
+  std::vector<WorkerInfo> infos;
+  for (auto const& peer : group) infos.push_back(peer.info);
+  return infos;
+}
+
+}  // namespace detail
+
+template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
+  if (options.name.empty()) options.name = "worker" + std::to_string(options.rank);
+  detail::check_group_options(options.name, options.rank, options.world_size);
+  host_ = std::make_shared<Host>(typename Host::Options{
+      std::move(options.transport), std::move(options.queues), std::move(options.serializer),
+      options.name, options.log, options.clock});
+
+  PeerAddress const self{{options.name, WorkerId{std::uint32_t(options.rank)},
+                          Incarnation{std::random_device()()}},
+                         host_->transport.local_endpoint()};
+  auto meet = options.rendezvous;
+  if (!meet && options.world_size > 1) {
+    meet = TcpRendezvous({.address = options.master_addr,
+                          .port = options.master_port,
+                          .job_secret = options.job_secret});
+  }
+  auto const group = meet ? meet(self, std::uint32_t(options.world_size),
+                                 Deadline::after(options.rendezvous_timeout))
+                          : std::vector<PeerAddress>{self};
+
+  attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),
+                                      EngineCore::Options{options.rpc_timeout,
+                                                          options.watchdog_interval}));
+  turns_ = std::make_unique<Turns>(*host_, shared_core());
+  host_->attach(&core().recorder(), turns_.get());
+  host_->queues.on_submit([host = host_.get()] { host->wake(); });
+  host_->transport.start({.self = self.info.id,
+                          .group = group,
+                          .sink = &core().agent().dispatcher(),
+                          .limits = options.limits,
+                          .job_secret = options.job_secret});
+  if constexpr (!Queues::is_inline) io_thread_ = std::thread([this] { turns_->run(); });
+}
+
+template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+auto DistEngine<Transport, Queues, Serializer>::options_from_environment(Options options)
+    -> Options {
+  auto const found = from_environment();
+  options.rank = static_cast<int>(found.rank);
+  options.world_size = static_cast<int>(found.world_size);
+  options.master_addr = found.master_addr;
+  options.master_port = found.master_port;
+  return options;
+}
+
+template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+void DistEngine<Transport, Queues, Serializer>::shutdown(std::chrono::nanoseconds timeout) {
+  auto const everybody_done = core().leave();
+  if (timeout <= timeout.zero()) {
+    everybody_done.wait();
+  } else if (!everybody_done.wait_for(timeout)) {
+    throw Error(errc::timeout, "shutdown of worker '" + name() + "' waited " +
+                                   std::to_string(timeout.count() / 1'000'000) +
+                                   " ms for the group" + core().describe_missing() +
+                                   "; every worker has to call shutdown()");
+  }
+  stop();
+}
+
+template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+void DistEngine<Transport, Queues, Serializer>::stop() noexcept {
+  std::call_once(stopped_, [this] {
+    if (!turns_) return;  // the constructor threw
+    core().close();
+    host_->transport.close();
+    turns_->ending.store(true);
+    host_->wake();
+    if (io_thread_.joinable()) io_thread_.join();
+    host_->queues.stop();
+    host_->detach();
+  });
+}
+
+}  // namespace distgrad

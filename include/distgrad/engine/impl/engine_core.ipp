@@ -1,0 +1,102 @@
+#pragma once
+#include <algorithm>
+
+#include <distgrad/engine/engine_core.hpp>
+
+namespace distgrad {
+
+DISTGRAD_DECL EngineCore::EngineCore(std::shared_ptr<Host> host, Membership membership,
+                                     Options options)
+    : ids_(membership.self().id, membership.self().incarnation),
+      agent_(std::move(host), std::move(membership), options.rpc_timeout),
+      contexts_(ids_),
+      recorder_(agent_, contexts_, ids_),
+      rrefs_(std::make_shared<RRefTable>(agent_, ids_)),
+      passes_(agent_, contexts_, options.watchdog_interval),
+      barrier_(agent_.membership().self().id,
+               static_cast<std::uint32_t>(agent_.membership().group().size())) {
+  agent_.services().add(*rrefs_);
+  recorder_.on_release([this](ContextId context) { passes_.release(context); });
+  for (auto kind : {FrameKind::shutdown_ready, FrameKind::shutdown_check,
+                    FrameKind::shutdown_state, FrameKind::shutdown_leave}) {
+    agent_.dispatcher().on(kind, [this](WorkerId from, Message m) { on_shutdown_message(from, m); });
+  }
+  agent_.dispatcher().on_peer_lost([this](WorkerId peer, error_code) {
+    std::unique_lock lock(shutdown_mutex_);
+    auto const sends = barrier_.peer_lost(peer);
+    lock.unlock();
+    carry_out(sends);
+  });
+}
+
+DISTGRAD_DECL void EngineCore::on_loop(time_point now) {
+  agent_.caller().expire(now);
+  passes_.tick(now);
+  std::unique_lock lock(shutdown_mutex_);
+  auto const sends = barrier_.is_asked() ? barrier_.look(is_idle(), agent_.caller().begun())
+                                         : std::vector<ShutdownBarrier::Send>();
+  bool const left = barrier_.has_left() && left_;
+  lock.unlock();
+  carry_out(sends);
+  if (left) left_->set_value();
+}
+
+DISTGRAD_DECL time_point EngineCore::next_turn() const {
+  auto const never = time_point::max();
+  return std::min(agent_.caller().next_deadline().value_or(never), passes_.next_tick().value_or(never));
+}
+
+DISTGRAD_DECL bool EngineCore::is_idle() const {
+  return agent_.active() == 0 && rrefs_->is_quiet() && passes_.size() == 0;
+}
+
+DISTGRAD_DECL Future<void> EngineCore::leave() {
+  std::unique_lock lock(shutdown_mutex_);
+  if (!left_) left_.emplace(agent_.shared_host());
+  auto const sends = barrier_.want_to_leave();
+  lock.unlock();
+  carry_out(sends);
+  agent_.host().wake();
+  return left_->future();
+}
+
+DISTGRAD_DECL std::string EngineCore::describe_missing() {
+  std::string text;
+  std::lock_guard lock(shutdown_mutex_);
+  for (auto const worker : barrier_.missing()) {
+    text += (text.empty() ? "; still working: '" : ", '") + agent_.membership().name(worker) + "'";
+  }
+  if (!is_idle()) {
+    text += "; this worker waits for " + std::to_string(agent_.caller().pending()) +
+            " calls of its own and runs or answers others";
+  }
+  return text;
+}
+
+DISTGRAD_DECL void EngineCore::on_shutdown_message(WorkerId from, Message const& message) {
+  Reader in(message.metadata);
+  auto const round = in.number<std::uint64_t>();
+  auto const calls = in.number<std::uint64_t>();
+  if (!in.ok()) return;
+  std::unique_lock lock(shutdown_mutex_);
+  auto const sends = barrier_.on_message(from, message.kind, round, calls);
+  lock.unlock();
+  carry_out(sends);
+}
+
+DISTGRAD_DECL void EngineCore::carry_out(std::vector<ShutdownBarrier::Send> const& sends) {
+  for (auto const& send : sends) {
+    Writer out;
+    out.number(send.round);
+    out.number(send.calls);
+    agent_.host().send(send.to, Message{.kind = send.kind, .metadata = out.take()});
+  }
+}
+
+DISTGRAD_DECL void EngineCore::close() {
+  passes_.close();
+  agent_.caller().close();
+  rrefs_->close();
+}
+
+}  // namespace distgrad

@@ -1,0 +1,51 @@
+#pragma once
+#include <distgrad/engine/worker.hpp>
+#include <distgrad/rpc/handler_scope.hpp>
+
+namespace distgrad {
+namespace detail {
+
+inline HandlerScope& running_handler() {
+  if (auto* scope = HandlerScope::current()) return *scope;
+  throw Error(errc::no_context,
+              "this thread runs no function that was called remotely; use the engine itself");
+}
+
+}  // namespace detail
+
+DISTGRAD_DECL EngineCore& Worker::core() const {
+  if (!core_) throw Error(errc::closed, "the engine is not running");
+  return *core_;
+}
+
+DISTGRAD_DECL void Worker::attach(std::shared_ptr<EngineCore> core) {
+  core_ = std::move(core);
+  core_->agent().services().add(*this);
+}
+
+DISTGRAD_DECL ContextId Worker::current_context() const {
+  if (auto const context = core().contexts().current()) return context->id();
+  throw Error(errc::no_context, "open one with engine.context()");
+}
+
+DISTGRAD_DECL DebugInfo Worker::debug_info() const {
+  auto& c = core();
+  return {.pending_calls = c.agent().caller().pending(),
+          .call_deadlines = c.agent().caller().deadlines(),
+          .owned_rrefs = c.rrefs().owned(),
+          .forks = c.rrefs().forks(),
+          .pending_users = c.rrefs().pending_users(),
+          .autograd_contexts = c.contexts().size(),
+          .backward_passes = c.passes().size()};
+}
+
+DISTGRAD_DECL Worker& this_worker() {
+  return *detail::running_handler().agent().services().find<Worker>();
+}
+
+DISTGRAD_DECL WorkerInfo const& caller() {
+  auto const& scope = detail::running_handler();
+  return scope.agent().membership().resolve(scope.from());
+}
+
+}  // namespace distgrad

@@ -1,0 +1,114 @@
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <distgrad/queue/concept.hpp>
+#include <distgrad/rpc/host.hpp>
+#include <distgrad/rpc/interceptor.hpp>
+#include <distgrad/serialize/concept.hpp>
+#include <distgrad/transport/concept.hpp>
+
+namespace distgrad {
+
+/// The three policies of an engine behind one interface. Futures keep it alive after the engine;
+/// once detached it runs their continuations where they become ready.
+template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+class PolicyHost final : public Host {
+ public:
+  struct Options {
+    typename Transport::Options transport;
+    typename Queues::Options queues;
+    typename Serializer::Options serializer;
+    std::string worker;
+    LogSink log;
+    std::shared_ptr<TimeSource const> clock;
+  };
+
+  explicit PolicyHost(Options options)
+      : transport(std::move(options.transport)),
+        queues(std::move(options.queues)),
+        serializer(std::move(options.serializer)),
+        worker_(std::move(options.worker)),
+        log_(std::move(options.log)),
+        clock_(options.clock ? std::move(options.clock) : std::make_shared<TimeSource const>()) {}
+
+  Transport transport;
+  Queues queues;
+  Serializer serializer;
+
+  /// What `carry` asks for the calling thread's state, and what `drive` turns; null for none.
+  struct Engine {
+    virtual ~Engine() = default;
+    virtual bool turn(time_point until) = 0;
+  };
+  void attach(Interceptor* interceptor, Engine* engine) {
+    interceptor_.store(interceptor);
+    engine_.store(engine);
+  }
+  void detach() noexcept {
+    engine_.store(nullptr);
+    interceptor_.store(nullptr);
+  }
+
+  void send(WorkerId to, Message message, SendCompletion done) override {
+    transport.async_send(to, std::move(message), done ? std::move(done) : [](error_code) {});
+  }
+  void wake() noexcept override { transport.wake(); }
+  void submit(std::uint64_t priority, unique_function<void()> task) override {
+    queues.submit(c10::Device(c10::kCPU), {priority, std::move(task)});
+  }
+  void pack(Writer& out, std::vector<Buffer>& buffers,
+            std::span<at::Tensor const> tensors) override {
+    serializer.pack(out, buffers, tensors);
+  }
+  ReceivedTensors unpack(Reader& in, std::span<Buffer const> buffers) override {
+    return serializer.unpack(in, buffers);
+  }
+  std::vector<Buffer> landing(std::span<std::uint64_t const> lengths) override {
+    return serializer.landing(lengths);
+  }
+  TimeSource const& clock() const override { return *clock_; }
+  void log(LogLevel level, std::string_view text) const noexcept override {
+    try {
+      if (log_) log_({level, worker_, text});
+    } catch (...) {
+      // A sink that throws loses its record; there is nobody else to tell.
+    }
+  }
+
+  void post(unique_function<void()> continuation) override {
+    if (interceptor_.load()) {
+      submit(~std::uint64_t{0}, std::move(continuation));
+    } else {
+      continuation();
+    }
+  }
+  unique_function<void()> carry(unique_function<void()> continuation) override {
+    auto* interceptor = interceptor_.load();
+    auto state = interceptor ? interceptor->current() : nullptr;
+    if (!state) return continuation;
+    return [this, state = std::move(state), continuation = std::move(continuation)]() mutable {
+      CallStateScope scope(interceptor_.load(), std::move(state));
+      continuation();
+    };
+  }
+  bool drive(time_point until) override {
+    if constexpr (Queues::is_inline) {
+      if (auto* engine = engine_.load()) return engine->turn(until);
+    }
+    return false;
+  }
+
+ private:
+  std::string worker_;
+  LogSink log_;
+  std::shared_ptr<TimeSource const> clock_;
+  std::atomic<Interceptor*> interceptor_{nullptr};
+  std::atomic<Engine*> engine_{nullptr};
+};
+
+}  // namespace distgrad

@@ -1,0 +1,98 @@
+#pragma once
+#include <vector>
+
+#include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
+
+#include <ATen/core/Tensor.h>
+
+#include <distgrad/config.hpp>
+#include <distgrad/core/services.hpp>
+#include <distgrad/rpc/host.hpp>
+#include <distgrad/rpc/interceptor.hpp>
+#include <distgrad/serialize/codec.hpp>
+#include <distgrad/wire/message.hpp>
+#include <distgrad/wire/writer.hpp>
+
+namespace distgrad {
+
+/// A call or answer being written. Its metadata is
+/// prefix (what the kind of frame needs) | bytes of values u64 | values | tensor table | extension.
+/// @threads one thread at a time.
+class Draft {
+ public:
+  Draft(WorkerId to, Services const& services) : to_(to), services_(services) {}
+
+  /// What stands before the values; write it before the first value.
+  Writer& prefix() { return writer_; }
+
+  template <class T>
+  void value(T const& v) {
+    begin_values();
+    Encoder out = encoder();
+    Codec<T>::encode(out, v);
+  }
+  /// For values whose type is erased.
+  Encoder encoder() {
+    begin_values();
+    return Encoder{writer_, tensors_, to_, services_};
+  }
+
+  /// Adds the tensors and what the interceptor says of them.
+  Message seal(FrameKind kind, CallId call, Host& host, Interceptor* interceptor,
+               CallState const& state, bool is_call);
+
+  WorkerId to() const { return to_; }
+
+ private:
+  void begin_values() {
+    if (values_at_ != 0) return;
+    writer_.number(std::uint64_t{0});
+    values_at_ = writer_.size_bytes();
+  }
+
+  WorkerId to_;
+  Services const& services_;
+  Writer writer_;
+  std::vector<at::Tensor> tensors_;
+  std::size_t values_at_ = 0;
+};
+
+/// Whether `decoder` read all there was, and nothing more.
+inline bool values_end(Decoder const& decoder) {
+  return decoder.reader.ok() && decoder.reader.at_end();
+}
+
+/// A call or answer being read: what `Draft` wrote, on the other side.
+/// @threads one thread at a time.
+class Arrival {
+ public:
+  /// @param prefix_bytes how much of the metadata the prefix took.
+  Arrival(WorkerId from, Message message, std::size_t prefix_bytes)
+      : from_(from), message_(std::move(message)), prefix_bytes_(prefix_bytes) {}
+
+  /// Reads tensors and extension. @throws Error `bad_value`.
+  void open(Host& host, Interceptor* interceptor, bool is_call);
+  /// Reads the values. The arrival must outlive the decoder.
+  Decoder decoder(Services const& services) {
+    return Decoder{values_, received_.tensors, from_, services};
+  }
+
+  WorkerId from() const { return from_; }
+  CallId call() const { return message_.call; }
+  /// The state to handle this message under; known once it is open.
+  CallState const& state() const { return state_; }
+
+ private:
+  WorkerId from_;
+  Message message_;
+  std::size_t prefix_bytes_;
+  Reader values_{{}};
+  ReceivedTensors received_;
+  CallState state_;
+};
+
+}  // namespace distgrad
+
+#ifndef DISTGRAD_SEPARATE_COMPILATION
+#include <distgrad/rpc/impl/draft.ipp>
+#endif

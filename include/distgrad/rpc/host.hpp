@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
+
+#include <ATen/core/Tensor.h>
+
+#include <distgrad/core/buffer.hpp>
+#include <distgrad/core/deadline.hpp>
+#include <distgrad/core/future.hpp>
+#include <distgrad/observe/log.hpp>
+#include <distgrad/serialize/concept.hpp>
+#include <distgrad/transport/concept.hpp>
+#include <distgrad/wire/reader.hpp>
+#include <distgrad/wire/writer.hpp>
+
+namespace distgrad {
+
+/// The three policies of an engine with their types erased: what the rooms between the policies
+/// and the engine ask of them. One virtual call per message or task.
+/// @threads safe: shared object.
+class Host : public FutureHost {
+ public:
+  /// Transport: hands `message` to the network.
+  virtual void send(WorkerId to, Message message, SendCompletion done = nullptr) = 0;
+  /// Transport: makes the I/O loop look at deadlines and state again.
+  virtual void wake() noexcept = 0;
+  /// Device queue: runs `task` on the compute pool, higher priorities first.
+  virtual void submit(std::uint64_t priority, unique_function<void()> task) = 0;
+  /// Serializer: appends the table of `tensors` to `out` and their payloads to `buffers`.
+  virtual void pack(Writer& out, std::vector<Buffer>& buffers,
+                    std::span<at::Tensor const> tensors) = 0;
+  /// Serializer: the tensors of a message.
+  virtual ReceivedTensors unpack(Reader& in, std::span<Buffer const> buffers) = 0;
+  /// Serializer: memory for payloads of these lengths.
+  virtual std::vector<Buffer> landing(std::span<std::uint64_t const> lengths) = 0;
+  virtual TimeSource const& clock() const = 0;
+  virtual void log(LogLevel level, std::string_view text) const noexcept = 0;
+};
+
+}  // namespace distgrad

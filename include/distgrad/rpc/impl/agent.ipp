@@ -1,0 +1,204 @@
+#pragma once
+#include <distgrad/rpc/agent.hpp>
+#include <distgrad/rpc/handler_scope.hpp>
+#include <distgrad/wire/error_frame.hpp>
+
+namespace distgrad {
+
+DISTGRAD_DECL RpcAgent::RpcAgent(std::shared_ptr<Host> host, Membership membership,
+                                 std::chrono::nanoseconds rpc_timeout)
+    : host_(std::move(host)),
+      membership_(std::move(membership)),
+      rpc_timeout_(rpc_timeout),
+      caller_(membership_, host_->clock()),
+      dispatcher_(*host_) {
+  dispatcher_.on(FrameKind::call, [this](WorkerId from, Message m) { on_call(from, std::move(m)); });
+  for (auto kind : {FrameKind::reply, FrameKind::error_reply}) {
+    dispatcher_.on(kind, [this](WorkerId from, Message m) { caller_.answered(from, std::move(m)); });
+  }
+  dispatcher_.on_peer_lost([this](WorkerId peer, error_code why) { caller_.fail_peer(peer, why); });
+}
+
+DISTGRAD_DECL void RpcAgent::set_rpc_timeout(std::chrono::nanoseconds timeout) {
+  if (timeout < timeout.zero()) {
+    throw Error(errc::invalid_argument, "the rpc timeout must not be negative; 0 means no limit");
+  }
+  rpc_timeout_.store(timeout);
+}
+
+DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view function,
+                                         std::optional<std::chrono::nanoseconds> timeout,
+                                         Draft draft, OnResult on_result) {
+  auto const to = draft.to();
+  auto const state = interceptor_ ? interceptor_->current() : nullptr;
+  auto message = draft.seal(kind, {}, *host_, interceptor_, state, true);
+  auto const call = caller_.begin(
+      to, function, timeout.value_or(rpc_timeout()),
+      [this, to, function, on_result = std::move(on_result)](std::exception_ptr error,
+                                                             Message answer) mutable {
+        on_answer(function, std::move(error), to, std::move(answer), on_result);
+      });
+  message.call = call;
+  host_->send(to, std::move(message), [this, call, to, function](error_code code) {
+    if (!code) return;
+    auto const text = "the call of '" + std::string(function) + "' could not be sent to worker '" +
+                      membership_.name(to) + "': " + code.message();
+    caller_.fail(call, std::make_exception_ptr(Error(code, text)));
+  });
+  return call;
+}
+
+DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception_ptr error,
+                                       WorkerId from, Message message, OnResult& on_result) {
+  if (!error && message.kind == FrameKind::error_reply) {
+    Reader in(message.metadata);
+    auto e = read_error(in);
+    error = std::make_exception_ptr(RemoteError(e.code, std::move(e.worker), std::move(e.function),
+                                                e.call, std::move(e.text)));
+  }
+  if (!error) {
+    try {
+      Arrival arrival(from, std::move(message), 0);
+      arrival.open(*host_, interceptor_, false);
+      CallStateScope scope(interceptor_, arrival.state());
+      auto decoder = arrival.decoder(services_);
+      on_result(nullptr, &decoder);
+      return;
+    } catch (...) {
+      auto const report = describe(std::current_exception(), errc::bad_value);
+      error = std::make_exception_ptr(
+          Error(report.code, "the answer of '" + std::string(function) + "' from worker '" +
+                                 membership_.name(from) + "' cannot be read: " + report.text));
+    }
+  }
+  on_result(std::move(error), nullptr);
+}
+
+DISTGRAD_DECL void RpcAgent::on_call(WorkerId from, Message message) {
+  Reader in(message.metadata);
+  auto const name = in.text_view();
+  auto const signature = in.number<std::uint64_t>();
+  auto const call = message.call;
+  FunctionEntry const* function = nullptr;
+  try {
+    if (!in.ok()) throw Error(errc::bad_message, "the call is malformed");
+    function = &registry_.find(name, signature);
+  } catch (...) {
+    answer_error(from, call, name, std::current_exception());
+    return;
+  }
+  auto const prefix_bytes = message.metadata.size() - in.remaining_bytes();
+  auto reply = [this, from, call, function](std::exception_ptr error, BoundCall* bound,
+                                            CallState const& state) {
+    try {
+      if (error) std::rethrow_exception(error);
+      Draft draft(from, services_);
+      auto out = draft.encoder();
+      bound->encode_result(out);
+      answer(from, call, std::move(draft), state);
+    } catch (...) {
+      answer_error(from, call, function->name, std::current_exception());
+    }
+  };
+  invoke(*function, Arrival(from, std::move(message), prefix_bytes), std::move(reply));
+}
+
+/// A function on its way through the compute pool: decoded, held back until what its arguments
+/// wait for has happened, run, and handed to `on_invoked`. Keeps itself alive through the
+/// continuations it leaves behind.
+class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invocation> {
+ public:
+  Invocation(RpcAgent& agent, FunctionEntry const& function, Arrival arrival, OnInvoked on_invoked)
+      : agent_(agent),
+        function_(function),
+        arrival_(std::move(arrival)),
+        on_invoked_(std::move(on_invoked)) {
+    ++agent_.running_;
+  }
+  ~Invocation() {
+    --agent_.running_;
+    agent_.host().wake();
+  }
+
+  void decode() {
+    try {
+      arrival_.open(agent_.host(), agent_.interceptor(), true);
+      CallStateScope scope(agent_.interceptor(), arrival_.state());
+      auto decoder = arrival_.decoder(agent_.services());
+      bound_ = function_.bind(decoder);
+      if (!values_end(decoder)) throw Error(errc::bad_value, "the arguments are malformed");
+      wait_for(std::move(decoder.conditions));
+    } catch (...) {
+      finish(std::current_exception());
+    }
+  }
+
+ private:
+  /// Runs the function once all conditions are met; the first error wins.
+  void wait_for(std::vector<Condition> conditions) {
+    if (conditions.empty()) return run();
+    waiting_.store(conditions.size());
+    for (auto& condition : conditions) {
+      condition([self = shared_from_this()](std::exception_ptr error) { self->met(error); });
+    }
+  }
+  void met(std::exception_ptr const& error) {
+    if (error && !failed_.exchange(true)) error_ = error;
+    if (waiting_.fetch_sub(1) != 1) return;
+    agent_.host().submit(priority, [self = shared_from_this()] {
+      self->error_ ? self->finish(self->error_) : self->run();
+    });
+  }
+  void run() {
+    CallStateScope scope(agent_.interceptor(), arrival_.state());
+    HandlerScope handler(agent_, arrival_.from());
+    bound_->run([self = shared_from_this()](std::exception_ptr error) { self->finish(error); });
+  }
+  void finish(std::exception_ptr error) {
+    CallStateScope scope(agent_.interceptor(), arrival_.state());
+    on_invoked_(error, error ? nullptr : bound_.get(), arrival_.state());
+  }
+
+ public:
+  /// User functions run before backward work that is ready at the same time: others wait for them.
+  static constexpr std::uint64_t priority = ~std::uint64_t{0};
+
+ private:
+  RpcAgent& agent_;
+  FunctionEntry const& function_;
+  Arrival arrival_;
+  OnInvoked on_invoked_;
+  std::unique_ptr<BoundCall> bound_;
+  std::atomic<std::size_t> waiting_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+};
+
+DISTGRAD_DECL void RpcAgent::invoke(FunctionEntry const& function, Arrival arrival,
+                                    OnInvoked on_invoked) {
+  auto invocation =
+      std::make_shared<Invocation>(*this, function, std::move(arrival), std::move(on_invoked));
+  host_->submit(Invocation::priority, [invocation = std::move(invocation)] { invocation->decode(); });
+}
+
+DISTGRAD_DECL void RpcAgent::answer(WorkerId to, CallId call, Draft draft, CallState const& state) {
+  auto message = draft.seal(FrameKind::reply, call, *host_, interceptor_, state, false);
+  host_->send(to, std::move(message));
+}
+
+DISTGRAD_DECL void RpcAgent::answer_error(WorkerId to, CallId call, std::string_view function,
+                                          std::exception_ptr const& error) noexcept {
+  try {
+    auto const report = distgrad::describe(error);
+    Writer out;
+    write_error(out, {report.code, membership_.self().name, std::string(function), call,
+                      report.text});
+    host_->log(LogLevel::info, "'" + std::string(function) + "', called by worker '" +
+                                   membership_.name(to) + "', failed: " + report.text);
+    host_->send(to, Message{.kind = FrameKind::error_reply, .call = call, .metadata = out.take()});
+  } catch (std::exception const& e) {
+    host_->log(LogLevel::error, std::string("an error could not be reported: ") + e.what());
+  }
+}
+
+}  // namespace distgrad
