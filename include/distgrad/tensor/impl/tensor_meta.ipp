@@ -1,8 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <numeric>
+#include <span>
 #include <string>
 
 #include <distgrad/core/error.hpp>
@@ -189,8 +188,8 @@ DISTGRAD_DECL bool has_dense_strides(c10::IntArrayRef sizes, c10::IntArrayRef st
 DISTGRAD_DECL void write_tensor_meta(Writer& out, TensorMeta const& meta) {
   out.number(static_cast<std::uint8_t>(meta.kind));
   if (meta.kind == TensorKind::undefined) return;
-  bool const contiguous = meta.kind != TensorKind::strided ||
-                          c10::IntArrayRef(meta.strides) == contiguous_strides(meta.sizes);
+  bool const contiguous =
+      meta.kind != TensorKind::strided || meta.strides == contiguous_strides(meta.sizes);
   out.number(static_cast<std::uint8_t>((meta.requires_grad ? detail::requires_grad_flag : 0) |
                                        (meta.is_coalesced ? detail::coalesced_flag : 0) |
                                        (contiguous ? 0 : detail::strides_flag)));
