@@ -43,8 +43,9 @@ class DistEngine : public Worker {
   DistEngine& operator=(DistEngine const&) = delete;
 
   /// An engine whose rank, world size and meeting point come from the variables RANK, WORLD_SIZE,
-  /// MASTER_ADDR and MASTER_PORT, as launchers set them. Other options stay as given.
-  static Options options_from_environment(Options options = {});
+  /// MASTER_ADDR and MASTER_PORT (and DISTGRAD_JOB_SECRET), as launchers set them. Other options
+  /// stay as given. @throws Error `invalid_argument`, naming the variable; as the constructor.
+  static DistEngine from_environment(Options options = {});
 
   /// Ends the group together: serves until every worker has called `shutdown` and no call is under
   /// way any more, then stops. @param timeout zero means no limit.

@@ -4,19 +4,38 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <distgrad/core/deadline.hpp>
 #include <distgrad/core/peer_address.hpp>
 #include <distgrad/observe/log.hpp>
+#include <distgrad/rendezvous/concept.hpp>
 #include <distgrad/wire/frame.hpp>
 
 namespace distgrad {
 
-/// How a worker finds the others: given itself and the size of the group, returns the group in the
-/// order of ranks, or throws before the deadline. Any `RendezvousPolicy` converts.
-using Rendezvous = std::function<std::vector<PeerAddress>(PeerAddress const& self,
-                                                          std::uint32_t world_size, Deadline)>;
+/// How a worker finds the others: any `RendezvousPolicy`, or none.
+class Rendezvous {
+ public:
+  Rendezvous() = default;
+  template <RendezvousPolicy Policy>
+  Rendezvous(Policy policy)
+      : exchange_([policy = std::make_shared<Policy>(std::move(policy))](
+                      PeerAddress const& self, std::uint32_t world_size, Deadline deadline) {
+          return policy->exchange(self, world_size, deadline);
+        }) {}
+
+  explicit operator bool() const { return bool(exchange_); }
+  /// The group in the order of ranks. @throws Error before the deadline, saying who and where.
+  std::vector<PeerAddress> exchange(PeerAddress const& self, std::uint32_t world_size,
+                                    Deadline deadline) const {
+    return exchange_(self, world_size, deadline);
+  }
+
+ private:
+  std::function<std::vector<PeerAddress>(PeerAddress const&, std::uint32_t, Deadline)> exchange_;
+};
 
 /// What a `DistEngine` is made from. Every default is good for a job on one host.
 /// @tparam Transport, Queues, Serializer the engine's policies, each with options of its own.

@@ -26,7 +26,7 @@ class LocalCluster {
       if (!options.transport.hub) options.transport.hub = std::make_shared<LoopbackHub>();
     }
     options.world_size = int(N);
-    options.rendezvous = LocalRendezvous(N);
+    options.rendezvous = LocalRendezvous();
     std::array<std::exception_ptr, N> errors;
     std::vector<std::thread> starters;  // each constructor waits for all others
     for (std::size_t i = 0; i < N; ++i) {

@@ -64,15 +64,18 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   PeerAddress const self{{options.name, WorkerId{std::uint32_t(options.rank)},
                           Incarnation{std::random_device()()}},
                          host_->transport.local_endpoint()};
-  auto meet = options.rendezvous;
-  if (!meet && options.world_size > 1) {
-    meet = TcpRendezvous({.address = options.master_addr,
-                          .port = options.master_port,
-                          .job_secret = options.job_secret});
+  auto rendezvous = options.rendezvous;
+  if (!rendezvous && options.world_size > 1) {
+    rendezvous = TcpRendezvous({.master_address = options.master_addr,
+                                .master_port = options.master_port,
+                                .job_secret = options.job_secret,
+                                .bind_address = {},
+                                .on_listening = {}});
   }
-  auto const group = meet ? meet(self, std::uint32_t(options.world_size),
-                                 Deadline::after(options.rendezvous_timeout))
-                          : std::vector<PeerAddress>{self};
+  auto const group =
+      rendezvous ? rendezvous.exchange(self, std::uint32_t(options.world_size),
+                                       Deadline::after(options.rendezvous_timeout))
+                 : std::vector<PeerAddress>{self};
 
   attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),
                                       EngineCore::Options{options.rpc_timeout,
@@ -89,14 +92,14 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
 }
 
 template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
-auto DistEngine<Transport, Queues, Serializer>::options_from_environment(Options options)
-    -> Options {
-  auto const found = from_environment();
+auto DistEngine<Transport, Queues, Serializer>::from_environment(Options options) -> DistEngine {
+  auto const found = RendezvousSettings::from_environment();
   options.rank = static_cast<int>(found.rank);
   options.world_size = static_cast<int>(found.world_size);
-  options.master_addr = found.master_addr;
+  options.master_addr = found.master_address;
   options.master_port = found.master_port;
-  return options;
+  if (options.job_secret.empty()) options.job_secret = found.job_secret;
+  return DistEngine(std::move(options));
 }
 
 template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
