@@ -80,6 +80,11 @@ inline std::optional<Welcome> decode_welcome(FrameHeader const& header,
   return welcome;
 }
 
+/// Incarnation 0 stands for one that is not known, as in a static list of endpoints.
+inline bool is_expected(Incarnation expected, Incarnation found) {
+  return expected == Incarnation{} || expected == found;
+}
+
 /// Whether the worker that started `setup` takes the connection. The secret is looked at first:
 /// who does not know it learns nothing else.
 inline error_code judge_hello(Hello const& hello, TransportSetup const& setup) {
@@ -90,13 +95,15 @@ inline error_code judge_hello(Hello const& hello, TransportSetup const& setup) {
     return errc::unknown_worker;
   }
   auto const& known = setup.group[hello.from.value].info;
-  return known.incarnation == hello.incarnation ? error_code() : make_error_code(errc::refused);
+  return is_expected(known.incarnation, hello.incarnation) ? error_code()
+                                                           : make_error_code(errc::refused);
 }
 
 /// Whether the one who answered is `expected`.
 inline error_code judge_welcome(Welcome const& welcome, WorkerInfo const& expected) {
   if (welcome.status) return welcome.status;
-  bool const right = welcome.from == expected.id && welcome.incarnation == expected.incarnation;
+  bool const right =
+      welcome.from == expected.id && is_expected(expected.incarnation, welcome.incarnation);
   return right ? error_code() : make_error_code(errc::unknown_worker);
 }
 

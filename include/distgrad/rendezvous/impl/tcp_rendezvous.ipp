@@ -1,0 +1,54 @@
+#pragma once
+#include <utility>
+
+#include <boost/asio/ip/address.hpp>
+
+#include <distgrad/rendezvous/detail/rendezvous_guest.hpp>
+#include <distgrad/rendezvous/detail/rendezvous_host.hpp>
+#include <distgrad/rendezvous/tcp_rendezvous.hpp>
+
+namespace distgrad {
+namespace detail {
+
+/// A job on one machine should not be visible from others.
+inline std::string default_bind_address(std::string const& master_address) {
+  if (master_address == "localhost") return "127.0.0.1";
+  error_code ec;
+  auto const address = boost::asio::ip::make_address(master_address, ec);
+  return !ec && address.is_loopback() ? master_address : std::string();
+}
+
+}  // namespace detail
+
+DISTGRAD_DECL std::vector<PeerAddress> TcpRendezvous::exchange(PeerAddress self,
+                                                               std::uint32_t world_size,
+                                                               Deadline deadline) {
+  detail::check_world_size(world_size, self.info);
+  if (options_.job_secret.size() > max_job_secret_bytes) {
+    throw Error(errc::invalid_argument, "the job secret is longer than " +
+                                            std::to_string(max_job_secret_bytes) + " bytes");
+  }
+  if (world_size == 1) {
+    detail::check_group({self});
+    return {std::move(self)};
+  }
+  detail::Registration registration{std::move(self), world_size};
+  if (registration.self.info.id == WorkerId{0}) {
+    auto const bind = options_.bind_address.empty()
+                          ? detail::default_bind_address(options_.master_address)
+                          : options_.bind_address;
+    detail::RendezvousHost host(std::move(registration), options_.job_secret, bind,
+                                options_.master_port);
+    if (options_.on_listening) options_.on_listening(host.port());
+    return host.run(deadline);
+  }
+  if (options_.master_port == 0) {
+    throw Error(errc::invalid_argument, "worker '" + registration.self.info.name +
+                                            "' needs the port of rank 0: set MASTER_PORT");
+  }
+  detail::RendezvousGuest guest(std::move(registration), options_.job_secret,
+                                {options_.master_address, options_.master_port});
+  return guest.run(deadline);
+}
+
+}  // namespace distgrad
