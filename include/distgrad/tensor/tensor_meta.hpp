@@ -58,7 +58,7 @@ DISTGRAD_DECL TensorMeta read_tensor_meta(Reader& in);
 DISTGRAD_DECL bool has_dense_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 /// Strides, in elements, of a contiguous tensor. The product of `sizes` must not overflow.
-DISTGRAD_DECL at::DimVector contiguous_strides(c10::IntArrayRef sizes);
+DISTGRAD_DECL at::DimVector dense_strides(c10::IntArrayRef sizes);
 
 }  // namespace distgrad
 

@@ -46,7 +46,7 @@ inline at::Tensor strided(at::ScalarType dtype, std::vector<std::int64_t> const&
   return fill_bytes(at::empty_strided(sizes, strides, at::TensorOptions(dtype)));
 }
 inline at::Tensor dense(at::ScalarType dtype, std::vector<std::int64_t> const& sizes) {
-  auto const strides = contiguous_strides(sizes);
+  auto const strides = dense_strides(sizes);
   return strided(dtype, sizes, {strides.begin(), strides.end()});
 }
 

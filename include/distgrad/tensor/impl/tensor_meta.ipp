@@ -132,7 +132,7 @@ inline TensorMeta read_tensor_meta(Reader& in, bool is_part) {
     meta.strides = read_dimensions(in, meta.sizes.size());
     if (!has_dense_strides(meta.sizes, meta.strides)) bad_tensor("has strides that are not dense");
   } else {
-    meta.strides = contiguous_strides(meta.sizes);
+    meta.strides = dense_strides(meta.sizes);
   }
   if (!in.ok()) bad_tensor("has a description that is cut off");
   return meta;
@@ -154,7 +154,7 @@ DISTGRAD_DECL std::size_t TensorMeta::buffer_count() const {
   return count;
 }
 
-DISTGRAD_DECL at::DimVector contiguous_strides(c10::IntArrayRef sizes) {
+DISTGRAD_DECL at::DimVector dense_strides(c10::IntArrayRef sizes) {
   at::DimVector strides(sizes.size());
   std::int64_t next = 1;
   for (auto i = sizes.size(); i-- > 0;) {
@@ -189,7 +189,7 @@ DISTGRAD_DECL void write_tensor_meta(Writer& out, TensorMeta const& meta) {
   out.number(static_cast<std::uint8_t>(meta.kind));
   if (meta.kind == TensorKind::undefined) return;
   bool const contiguous =
-      meta.kind != TensorKind::strided || meta.strides == contiguous_strides(meta.sizes);
+      meta.kind != TensorKind::strided || meta.strides == dense_strides(meta.sizes);
   out.number(static_cast<std::uint8_t>((meta.requires_grad ? detail::requires_grad_flag : 0) |
                                        (meta.is_coalesced ? detail::coalesced_flag : 0) |
                                        (contiguous ? 0 : detail::strides_flag)));
