@@ -19,7 +19,7 @@ TensorMeta strided(at::ScalarType dtype, at::DimVector sizes, at::DimVector stri
   TensorMeta meta;
   meta.kind = TensorKind::strided;
   meta.dtype = dtype;
-  meta.strides = strides.empty() ? distgrad::contiguous_strides(sizes) : strides;
+  meta.strides = strides.empty() ? distgrad::dense_strides(sizes) : strides;
   meta.sizes = sizes;
   return meta;
 }
