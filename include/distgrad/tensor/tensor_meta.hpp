@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/core/DimVector.h>
@@ -8,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <distgrad/config.hpp>
+#include <distgrad/core/error.hpp>
 #include <distgrad/wire/reader.hpp>
 #include <distgrad/wire/writer.hpp>
 
@@ -59,6 +61,19 @@ DISTGRAD_DECL bool has_dense_strides(c10::IntArrayRef sizes, c10::IntArrayRef st
 
 /// Strides, in elements, of a contiguous tensor. The product of `sizes` must not overflow.
 DISTGRAD_DECL at::DimVector dense_strides(c10::IntArrayRef sizes);
+
+namespace detail {
+[[noreturn]] inline void bad_tensor(std::string const& what) {
+  throw Error(errc::bad_value, "a received tensor " + what);
+}
+
+inline bool is_quantized_type(at::ScalarType type) {
+  return type == at::ScalarType::QInt8 || type == at::ScalarType::QUInt8 ||
+         type == at::ScalarType::QInt32 || type == at::ScalarType::QUInt4x2 ||
+         type == at::ScalarType::QUInt2x4;
+}
+
+}  // namespace detail
 
 }  // namespace distgrad
 

@@ -13,10 +13,6 @@ namespace detail {
 // Bits of a TensorMeta's flag byte.
 inline constexpr std::uint8_t requires_grad_flag = 1, coalesced_flag = 2, strides_flag = 4;
 
-[[noreturn]] inline void bad_tensor(std::string const& what) {
-  throw Error(errc::bad_value, "a received tensor " + what);
-}
-
 // The product of `sizes`; false when it exceeds an int64.
 inline bool checked_numel(c10::IntArrayRef sizes, std::int64_t& numel) {
   // A zero anywhere makes the product zero, whatever the other sizes are; but libtorch multiplies
@@ -31,12 +27,6 @@ inline bool checked_numel(c10::IntArrayRef sizes, std::int64_t& numel) {
   }
   numel = empty ? 0 : product;
   return true;
-}
-
-inline bool is_quantized_type(at::ScalarType type) {
-  return type == at::ScalarType::QInt8 || type == at::ScalarType::QUInt8 ||
-         type == at::ScalarType::QInt32 || type == at::ScalarType::QUInt4x2 ||
-         type == at::ScalarType::QUInt2x4;
 }
 
 inline at::ScalarType read_dtype(Reader& in) {
