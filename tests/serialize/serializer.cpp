@@ -4,6 +4,10 @@
 
 #include <distgrad/testing/tensor_samples.hpp>
 
+// An allocator that fails, as this test needs, ends a sanitized program unless it is told not to.
+extern "C" char const* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" char const* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace {
 
 using namespace distgrad;

@@ -146,10 +146,10 @@ DISTGRAD_DECL std::size_t TensorMeta::buffer_count() const {
 
 DISTGRAD_DECL at::DimVector dense_strides(c10::IntArrayRef sizes) {
   at::DimVector strides(sizes.size());
-  std::int64_t next = 1;
+  std::uint64_t next = 1;  // unsigned: the last product is not used, and may overflow
   for (auto i = sizes.size(); i-- > 0;) {
-    strides[i] = next;
-    next *= std::max<std::int64_t>(sizes[i], 1);
+    strides[i] = static_cast<std::int64_t>(next);
+    next *= static_cast<std::uint64_t>(std::max<std::int64_t>(sizes[i], 1));
   }
   return strides;
 }
