@@ -41,11 +41,3 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set_target_properties(distgrad_src PROPERTIES CXX_EXTENSIONS OFF)
 target_link_libraries(distgrad_src PRIVATE distgrad_develop)
-
-if(EXISTS "${PROJECT_SOURCE_DIR}/include/distgrad/src.hpp")  # until every room is there
-  set(library distgrad::src)
-  set(everything <distgrad/distgrad.hpp>)
-else()
-  set(library distgrad::distgrad)
-  set(everything)
-endif()

@@ -3,12 +3,14 @@
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.hpp")
 file(GLOB_RECURSE bodies CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.ipp")
+list(REMOVE_ITEM headers "${PROJECT_SOURCE_DIR}/include/distgrad/src.hpp")
+list(APPEND bodies "${PROJECT_SOURCE_DIR}/include/distgrad/src.hpp")
 
 add_library(distgrad INTERFACE)
 add_library(distgrad::distgrad ALIAS distgrad)
 target_sources(distgrad INTERFACE
   FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers}
-  # Bodies are installed, but not compiled alone by the header check.
+  # Bodies and src.hpp are installed, but no file on their own for the header check.
   FILE_SET bodies TYPE HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${bodies})
 target_compile_features(distgrad INTERFACE cxx_std_20)
 target_link_libraries(distgrad INTERFACE distgrad::torch Boost::headers Threads::Threads)
