@@ -54,7 +54,7 @@ struct WithView {
 class HookWithoutDefault {
  public:
   explicit HookWithoutDefault(int a) : a_(a) {}
-  friend auto distgrad_fields(HookWithoutDefault& h) { return std::tie(h.a_); }
+  [[maybe_unused]] friend auto distgrad_fields(HookWithoutDefault& h) { return std::tie(h.a_); }
 
  private:
   int a_;

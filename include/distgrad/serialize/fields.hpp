@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdlib>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -11,17 +12,22 @@ namespace distgrad::detail {
 
 inline constexpr std::size_t max_fields = 16;
 
-// Initializes any field.
+// Initializes any field. Never called; it has a body because a type without linkage, whose
+// conversion nobody else could define, must not leave it undefined.
 struct AnyField {
   template <class T>
-  operator T() const noexcept;
+  operator T() const noexcept {
+    std::abort();
+  }
 };
 // Initializes only a base class of `T`.
 template <class T>
 struct AnyBase {
   template <class U>
     requires(std::is_base_of_v<U, T> && !std::is_same_v<U, T>)
-  operator U() const noexcept;
+  operator U() const noexcept {
+    std::abort();
+  }
 };
 template <std::size_t>
 using AnyFieldAt = AnyField;
