@@ -331,6 +331,9 @@ inline void World::deliver_create(Packet const& packet) {
     auto& made = value(packet.control.rref);
     require(!std::exchange(made.was_made, true), "a creating function ran twice");
   }
+  bool const is_given_up = handles_[static_cast<std::size_t>(packet.handle)].is_answered;
+  require(verdict == CreateVerdict::run || is_given_up || packet.is_copy || crashed_ >= 0,
+          "a creating function did not run");
   if (verdict == CreateVerdict::cancelled) reply.error = errc::cancelled;
   post({Packet::Kind::reply, packet.to, packet.from, reply, {}, packet.handle});
 }

@@ -103,7 +103,8 @@ inline std::string World::describe(Transition t) const {
   static constexpr char const* names[] = {"control", "create", "reply", "share"};
   std::string kind = names[static_cast<int>(packet.kind)];
   if (packet.kind == Packet::Kind::control) {
-    static constexpr char const* controls[] = {"fork request", "child accept", "user delete", "ack"};
+    static constexpr char const* controls[] = {"fork request", "child accept", "user delete",
+                                               "ack"};
     kind = controls[static_cast<int>(packet.control.kind) -
                     static_cast<int>(FrameKind::rref_fork_request)];
   }
@@ -138,7 +139,8 @@ inline std::uint64_t World::hash() {
   for (auto const& handle : handles_)
     mix(static_cast<std::uint64_t>(handle.status) * 8 + handle.is_answered * 4u +
         handle.is_confirmed * 2u + handle.is_owner);
-  for (auto const& value : values_) mix(value.was_made * 4u + value.was_freed * 2u + value.has_failed);
+  for (auto const& value : values_)
+    mix(value.was_made * 4u + value.was_freed * 2u + value.has_failed);
   return h ^ (h >> 31);
 }
 

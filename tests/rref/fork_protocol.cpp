@@ -65,6 +65,17 @@ TEST_CASE("a value remote to oneself lives until its function has ended and its 
   }
 }
 
+TEST_CASE("a function remote to oneself runs though its handle went before") {
+  ForkProtocol protocol(owner);
+  RRefId const rref{owner, Incarnation{9}, 1};
+  ForkId const fork{owner, Incarnation{9}, 2};
+  auto const create = protocol.remote_created(rref, fork, owner);
+  protocol.release_owner(rref);
+  CHECK(protocol.on_create(owner, create) == CreateVerdict::run);
+  protocol.create_answered(rref, fork);
+  CHECK(protocol.owner_entries() == 0);
+}
+
 TEST_CASE("a local value nobody shares lives by its handles alone") {
   Group g;
   RRefId const rref = g.new_rref(owner);
