@@ -197,6 +197,28 @@ TEST_CASE("a gradient that somebody keeps is not changed by a later sum") {
   CHECK(executor->gradients().find(a).equal(at::full({4}, 9.0)));
 }
 
+TEST_CASE("ready nodes run latest first, and a leaf before all") {
+  auto const a = leaf({1}), b = leaf({1});
+  std::vector<std::string> order;
+  auto const note = [&](node_ptr const& node, char const* name) {
+    node->add_post_hook(std::make_unique<PostHook>(
+        [&order, name](auto const&, auto const&) { order.push_back(name); }));
+  };
+  auto const leaf_node = torch::autograd::impl::grad_accumulator(b);
+  note(leaf_node, "b");
+  std::vector<at::Tensor> branches;
+  for (char const* name : {"0", "1", "2", "3", "4", "5"}) {
+    branches.push_back(a.mul(2));
+    note(branches.back().grad_fn(), name);
+  }
+  Executor executor({});
+  for (int i : {2, 4, 0}) executor.add_root(branches[i]);
+  executor.add_root(b);
+  for (int i : {5, 1, 3}) executor.add_root(branches[i]);
+  executor.run_ready();
+  CHECK(order == std::vector<std::string>{"b", "5", "4", "3", "2", "1", "0"});
+}
+
 TEST_CASE("[DA-27] .grad of a leaf stays as it was") {
   auto const a = leaf({4}), b = leaf({4});
   auto const before = at::randn({4});
@@ -409,8 +431,12 @@ TEST_CASE("a node that changes the grad mode does not change it for the next") {
     return variable_list{g, g};
   };
   c10::AutoGradMode const mode(true);
-  auto const executor = finished(Probe::apply(a.mul(b).exp(), b).sum());
-  CHECK_FALSE(executor->gradients().find(a).requires_grad());
+  auto const y = a.mul(b).exp();
+  auto const z = y.mul(y);  // its gradient would get a graph: it is computed from y
+  bool has_graph = true;
+  y.register_hook([&](at::Tensor const& g) { has_graph = g.requires_grad(); });
+  finished(Probe::apply(z, b).sum());
+  CHECK_FALSE(has_graph);
   CHECK(c10::GradMode::is_enabled());
 }
 
