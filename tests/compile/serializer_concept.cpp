@@ -82,7 +82,8 @@ static_assert(!Encodable<std::vector<int*>> && !Encodable<std::tuple<int, int*>>
 
 // Views can be sent, not received.
 static_assert(Encodable<std::string_view> && !Decodable<std::string_view>);
-static_assert(Encodable<std::vector<std::string_view>> && !Decodable<std::vector<std::string_view>>);
+static_assert(Encodable<std::vector<std::string_view>> &&
+              !Decodable<std::vector<std::string_view>>);
 static_assert(Encodable<WithView> && !Decodable<WithView>);
 static_assert(Encodable<HookWithoutDefault> && !Decodable<HookWithoutDefault>);
 

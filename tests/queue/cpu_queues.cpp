@@ -48,7 +48,8 @@ TEST_CASE("a pool runs as many tasks at a time as it has threads, and no more") 
   for (int i = 0; i < 12; ++i) {
     queues.submit(cpu, {0, [&] {
                           int const now = ++running;
-                          for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+                          int seen = most;
+                          while (seen < now && !most.compare_exchange_weak(seen, now)) {
                           }
                           started.step();
                           go.await(1);

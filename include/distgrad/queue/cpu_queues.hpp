@@ -1,14 +1,12 @@
 #pragma once
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <memory>
-#include <thread>
 
 #include <c10/core/Event.h>
 
 #include <distgrad/config.hpp>
 #include <distgrad/queue/concept.hpp>
+#include <distgrad/queue/cpu_queues_options.hpp>
 #include <distgrad/queue/stream_order.hpp>
 
 namespace distgrad {
@@ -25,14 +23,7 @@ class CpuPool;
 class CpuQueues {
  public:
   using contract = queue_v1;
-  struct Options {
-    /// Tasks that run at the same time.
-    std::size_t threads = std::max(1u, std::thread::hardware_concurrency());
-    /// Most threads, the waiting ones included. One more wait throws `errc::pool_exhausted`.
-    std::size_t max_threads = 1024;
-    /// How long a thread that replaced a waiting one is kept when it is not needed.
-    std::chrono::milliseconds spare_thread_timeout{10000};
-  };
+  using Options = CpuQueuesOptions;
   using Event = c10::Event;
   static constexpr bool is_inline = false;
 

@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
   }
 
   SUBCASE("lazy conjugates and negatives arrive as their values") {
-    auto const number = dense(at::ScalarType::ComplexFloat, {2, 3}).fill_(c10::complex<float>(1, 2));
+    auto const number = dense(at::kComplexFloat, {2, 3}).fill_(c10::complex<float>(1, 2));
     for (auto const& sent : {number.conj(), at::imag(number.conj()), number.conj().t()}) {
       REQUIRE((sent.is_conj() || sent.is_neg()));
       auto const tensor = round_trip(serializer, {sent}).tensors.at(0);
@@ -183,7 +183,7 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
   }
 
   SUBCASE("a packed message holds its tensors, and received tensors hold their memory") {
-    auto packed = pack(serializer, {dense(at::ScalarType::Int, {1000}), sparse(at::kFloat, 4, true)});
+    auto packed = pack(serializer, {dense(at::kInt, {1000}), sparse(at::kFloat, 4, true)});
     auto received = unpack(serializer, deliver(serializer, packed));
     packed = {};
     CHECK(equal_bits(received.tensors[0], dense(at::ScalarType::Int, {1000})));

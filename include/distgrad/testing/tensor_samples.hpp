@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,7 +26,8 @@ inline std::vector<at::ScalarType> all_dtypes() {
   std::vector<at::ScalarType> types;
   for (int code = 0; code < static_cast<int>(at::ScalarType::NumOptions); ++code) {
     auto const type = static_cast<at::ScalarType>(code);
-    if (type != at::ScalarType::Undefined && !detail::is_quantized_type(type)) types.push_back(type);
+    if (type == at::ScalarType::Undefined || detail::is_quantized_type(type)) continue;
+    types.push_back(type);
   }
   return types;
 }

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include <distgrad/core/blocking.hpp>
-#include <distgrad/queue/cpu_queues.hpp>
+#include <distgrad/queue/cpu_queues_options.hpp>
 #include <distgrad/queue/detail/ready_heap.hpp>
 
 namespace distgrad::detail {
@@ -31,7 +31,7 @@ namespace distgrad::detail {
 // Each thread holds the pool, so that a task may destroy the queues it runs on.
 class CpuPool final : public BlockingObserver, public std::enable_shared_from_this<CpuPool> {
  public:
-  explicit CpuPool(CpuQueues::Options const& options) : options_(options) {}
+  explicit CpuPool(CpuQueuesOptions const& options) : options_(options) {}
 
   void start();
   void submit(ReadyTask task);
@@ -61,7 +61,7 @@ class CpuPool final : public BlockingObserver, public std::enable_shared_from_th
   bool is_on_own_thread() const { return current() == this; }
   static CpuPool*& current() noexcept;
 
-  CpuQueues::Options const options_;
+  CpuQueuesOptions const options_;
   mutable std::mutex mutex_;
   std::condition_variable task_or_stop_, thread_left_;
   ReadyHeap ready_;

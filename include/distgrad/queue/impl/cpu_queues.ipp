@@ -152,7 +152,7 @@ DISTGRAD_DECL std::size_t CpuPool::thread_count() const {
   return threads(lock);
 }
 
-inline CpuQueues::Options const& checked(CpuQueues::Options const& options) {
+inline CpuQueuesOptions const& checked(CpuQueuesOptions const& options) {
   if (options.threads == 0 || options.threads > options.max_threads) {
     throw Error(errc::invalid_argument,
                 "CpuQueues needs 1 <= threads <= max_threads, not threads = " +

@@ -105,7 +105,7 @@ inline TensorMeta read_tensor_meta(Reader& in, bool is_part) {
   if (meta.kind == TensorKind::undefined) return meta;
 
   auto const flags = in.number<std::uint8_t>();
-  if (flags & ~(requires_grad_flag | coalesced_flag | strides_flag)) bad_tensor("has unknown flags");
+  if (flags >= 2 * strides_flag) bad_tensor("has unknown flags");
   meta.requires_grad = flags & requires_grad_flag;
   meta.is_coalesced = flags & coalesced_flag;
   meta.dtype = read_dtype(in);
@@ -192,6 +192,8 @@ DISTGRAD_DECL void write_tensor_meta(Writer& out, TensorMeta const& meta) {
   for (auto const& part : meta.parts) write_tensor_meta(out, part);
 }
 
-DISTGRAD_DECL TensorMeta read_tensor_meta(Reader& in) { return detail::read_tensor_meta(in, false); }
+DISTGRAD_DECL TensorMeta read_tensor_meta(Reader& in) {
+  return detail::read_tensor_meta(in, false);
+}
 
 }  // namespace distgrad
