@@ -1,4 +1,5 @@
 #include <distgrad/rendezvous/tcp_rendezvous.hpp>
+#include <distgrad/rendezvous/detail/rendezvous_messages.hpp>
 
 #include <future>
 #include <memory>
