@@ -1,6 +1,7 @@
 #pragma once
 #include <exception>
 #include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,11 +14,21 @@
 namespace distgrad {
 namespace detail {
 
+/// Options to be overwritten. Those of SGD insist on a learning rate.
+template <class Options>
+Options blank_options() {
+  if constexpr (std::is_default_constructible_v<Options>) {
+    return Options();
+  } else {
+    return Options(0.0);
+  }
+}
+
 /// Makes the local part on the worker that owns `parameters`.
 template <class Optimizer, class Options>
 RRef<LocalOptimizer<Optimizer>> make_local_optimizer(
     std::vector<RRef<at::Tensor>> const& parameters, std::string const& options_bytes) {
-  Options options;
+  auto options = blank_options<Options>();
   load_options(options_bytes, options);
   std::vector<at::Tensor> tensors;
   for (auto const& parameter : parameters) tensors.push_back(parameter.local_value());
