@@ -1,11 +1,22 @@
 #include <cstdio>
 
-#include <distgrad/core/error.hpp>
+#include <ATen/ops/full.h>
+
+#include <distgrad/distgrad.hpp>
 
 bool other_file_agrees(distgrad::error_code code);
 
+at::Tensor twice(at::Tensor const& x) { return x.mul(2); }
+
 int main() {
-  distgrad::Error const error(distgrad::errc::timeout, "a stranger waited");
-  std::puts(error.what());
-  return other_file_agrees(error.code()) ? 0 : 1;
+  distgrad::LocalCluster<2> cluster;
+  auto const x = at::full({1}, 3.0).set_requires_grad(true);
+
+  auto context = cluster[0].context();
+  auto const y = cluster[0].rpc_sync<twice>("worker1", x);
+  context.backward({y.sum()});
+  auto const gradient = context.gradient(x).item<float>();
+
+  std::printf("d(2x)/dx = %g\n", gradient);
+  return gradient == 2 && other_file_agrees(distgrad::errc::timeout) ? 0 : 1;
 }
