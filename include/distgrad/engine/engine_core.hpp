@@ -34,7 +34,7 @@ class EngineCore {
   /// One turn of the I/O loop beside the transport: deadlines, watchdog, shutdown.
   void on_loop(time_point now);
   /// When the next turn is due even if no message comes.
-  time_point next_turn() const;
+  time_point next_turn();
 
   /// Says that this worker wants to leave. @return ready when the whole group is done.
   Future<void> leave();

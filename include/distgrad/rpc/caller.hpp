@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -42,6 +43,13 @@ class Caller {
   void expire(time_point now);
   std::optional<time_point> next_deadline() const;
 
+  /// Until when the loop may sleep, as far as calls are concerned. It may be too early, when the
+  /// call it was for has ended: so a stream of calls with one timeout wakes the loop once for
+  /// each timeout, not once for each call.
+  time_point plan_turn();
+  /// Whether a call was begun whose deadline comes before the planned turn; says so once.
+  bool is_turn_overdue() { return overdue_.load() && overdue_.exchange(false); }
+
   std::size_t pending() const;
   /// Entries that still have a deadline; none when `pending()` is zero.
   std::size_t deadlines() const;
@@ -68,6 +76,8 @@ class Caller {
   bool closed_ = false;
   std::unordered_map<CallId, Pending> pending_;
   DeadlineWheel wheel_;
+  time_point planned_ = time_point::max();
+  std::atomic<bool> overdue_{false};
 };
 
 }  // namespace distgrad

@@ -41,9 +41,8 @@ DISTGRAD_DECL void EngineCore::on_loop(time_point now) {
   if (left) left_->set_value();
 }
 
-DISTGRAD_DECL time_point EngineCore::next_turn() const {
-  auto const never = time_point::max();
-  return std::min(agent_.caller().next_deadline().value_or(never), passes_.next_tick().value_or(never));
+DISTGRAD_DECL time_point EngineCore::next_turn() {
+  return std::min(agent_.caller().plan_turn(), passes_.next_tick().value_or(time_point::max()));
 }
 
 DISTGRAD_DECL bool EngineCore::is_idle() const {

@@ -39,6 +39,7 @@ DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view functi
         on_answer(function, std::move(error), to, std::move(answer), on_result);
       });
   message.call = call;
+  if (caller_.is_turn_overdue()) host_->wake();
   host_->send(to, std::move(message), [this, call, to, function](error_code code) {
     if (!code) return;
     auto const text = "the call of '" + std::string(function) + "' could not be sent to worker '" +

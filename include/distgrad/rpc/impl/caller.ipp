@@ -18,6 +18,10 @@ DISTGRAD_DECL CallId Caller::begin(WorkerId to, std::string_view function,
   }
   entry.ticket = wheel_.add(call, Deadline::after(timeout, now));
   pending_.emplace(call, std::move(entry));
+  if (auto const next = wheel_.next(); next && *next < planned_) {
+    planned_ = *next;
+    overdue_.store(true);
+  }
   return call;
 }
 
@@ -90,6 +94,13 @@ DISTGRAD_DECL void Caller::expire(time_point now) {
 DISTGRAD_DECL std::optional<time_point> Caller::next_deadline() const {
   std::lock_guard lock(mutex_);
   return wheel_.next();
+}
+
+DISTGRAD_DECL time_point Caller::plan_turn() {
+  std::lock_guard lock(mutex_);
+  auto const next = wheel_.next().value_or(time_point::max());
+  if (next < planned_ || planned_ <= clock_.now()) planned_ = next;
+  return planned_;
 }
 
 DISTGRAD_DECL std::size_t Caller::pending() const {
