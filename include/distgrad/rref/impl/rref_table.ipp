@@ -272,6 +272,8 @@ DISTGRAD_DECL void RRefTable::on_fetch(WorkerId from, Message message) {
     local->value().on_ready([this, local, from, call, state = arrival.state()] {
       try {
         answer_fetch(from, call, local->value().get(), state);
+      } catch (RemoteError const& e) {  // of the function that should have made the value
+        agent_->answer_error(from, call, e.function(), std::current_exception());
       } catch (...) {
         agent_->answer_error(from, call, "RRef::to_here", std::current_exception());
       }
