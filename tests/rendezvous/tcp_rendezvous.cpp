@@ -282,11 +282,12 @@ TEST_CASE("port scanners and garbage neither stop nor delay the group") {
   std::vector<std::unique_ptr<Stranger>> strangers;
   FrameHeader huge{FrameKind::hello, 0, 1u << 20, {}, 1u << 30, 1u << 30};
   auto const header = encode_frame_header(huge);
+  std::string const huge_bytes(reinterpret_cast<char const*>(header.data()), header.size());
   for (int i = 0; i < 100; ++i) {
     for (std::string const& probe :
          {std::string("GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n"),
           std::string("\x16\x03\x01\x02"), std::string(5000, '\xff'), std::string("DRGD"),
-          std::string(), std::string(reinterpret_cast<char const*>(header.data()), header.size())}) {
+          std::string(), huge_bytes}) {
       strangers.push_back(std::make_unique<Stranger>(meeting.port(), probe));
     }
   }

@@ -226,7 +226,8 @@ TEST_CASE("random changes to a stream neither crash nor break the limits") {
   for (int round = 0; round < 3000; ++round) {
     auto bytes = good;
     for (auto n = random() % 6; n > 0; --n) {
-      bytes[random() % bytes.size()] = static_cast<std::byte>(random() % 2 ? random() % 9 : random());
+      auto const value = random() % 2 ? random() % 9 : random();
+      bytes[random() % bytes.size()] = static_cast<std::byte>(value);
     }
     bytes.resize(random() % bytes.size() + 1);
     Sink sink;

@@ -54,7 +54,7 @@ class RawClient {
     error_code ignored;
     boost::asio::write(socket_, boost::asio::buffer(bytes), ignored);
   }
-  /// Reads until the other side ends the connection. @return what came, or nothing if it did not.
+  /// Reads until the other side ends the connection. @return whether it did in time.
   bool is_ended_by_peer() {
     char buffer[4096];
     for (;;) {
@@ -83,7 +83,8 @@ class RawClient {
 
 /// Rank 0 is a transport with a thread; rank 1 is the test with a raw connection.
 struct Victim {
-  explicit Victim(FrameLimits const& limits = {}, milliseconds connect_timeout = milliseconds(30000))
+  explicit Victim(FrameLimits const& limits = {},
+                  milliseconds connect_timeout = milliseconds(30000))
       : transport({"127.0.0.1", 0, ""}) {
     TransportSetup setup;
     setup.group = {{{"victim", {0}, {100}}, transport.local_endpoint()},
@@ -295,7 +296,7 @@ TEST_CASE("a peer that breaks the protocol is lost with the reason, and its conn
   }
 }
 
-TEST_CASE("a peer that vanishes in the middle of a message is lost; half a message is not delivered") {
+TEST_CASE("a peer that vanishes in the middle of a message is lost, and so is the message") {
   for (bool reset : {false, true}) {
     Victim victim;
     auto const peer = victim.connect();
@@ -326,7 +327,8 @@ TEST_CASE("a peer that cannot be reached is lost after the time for connecting")
     RecordingSink sink;
     TransportSetup setup;
     setup.self = {1};
-    setup.group = {{{"gone", {0}, {1}}, endpoint}, {{"here", {1}, {1}}, transport.local_endpoint()}};
+    setup.group = {{{"gone", {0}, {1}}, endpoint},
+                   {{"here", {1}, {1}}, transport.local_endpoint()}};
     setup.sink = &sink;
     setup.connect_timeout = milliseconds(100);
     transport.start(setup);

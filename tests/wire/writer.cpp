@@ -11,7 +11,9 @@ TEST_CASE("numbers are little-endian, texts have their length in front") {
   out.number<std::uint32_t>(0x01020304);
   out.text("ab");
   std::vector<std::byte> expected;
-  for (char b : std::string_view("\4\3\2\1\2\0\0\0ab", 10)) expected.push_back(static_cast<std::byte>(b));
+  for (char b : std::string_view("\4\3\2\1\2\0\0\0ab", 10)) {
+    expected.push_back(static_cast<std::byte>(b));
+  }
   CHECK(out.bytes() == expected);
   CHECK(out.size_bytes() == expected.size());
 }

@@ -18,8 +18,10 @@
 ///
 ///     struct YourRig {
 ///       using Transport = YourTransport;
-///       static std::vector<std::unique_ptr<Transport>> make(std::size_t count);  // can reach one another
-///       static void abandon(Transport&);                                       // as if killed
+///       // Transports that can reach one another.
+///       static std::vector<std::unique_ptr<Transport>> make(std::size_t count);
+///       // Ends one as if its process was killed.
+///       static void abandon(Transport&);
 ///     };
 ///     TEST_CASE_TEMPLATE_INVOKE(transport_conformance, YourRig);
 namespace distgrad::testing {
@@ -322,7 +324,9 @@ TEST_CASE_TEMPLATE_DEFINE("a transport keeps its contract", Rig, transport_confo
     CHECK(got.metadata == numbered_message(0, std::string(300000, 'm')).metadata);
     REQUIRE(got.buffers.size() == sent.size());
     bool same = true;
-    for (std::size_t i = 0; i < sent.size(); ++i) same = same && is_same_bytes(got.buffers[i], sent[i]);
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      same = same && is_same_bytes(got.buffers[i], sent[i]);
+    }
     CHECK(same);
   }
 
@@ -403,8 +407,8 @@ TEST_CASE_TEMPLATE_DEFINE("a transport keeps its contract", Rig, transport_confo
     for (std::size_t t = 0; t < threads; ++t) {
       senders.emplace_back([&, t] {
         for (std::size_t i = 0; i < count; ++i) {
-          auto const size = i % 50 == 0 ? 200000 : 30;
-          group[0].async_send({1}, numbered_message(t * count + i, "t", {patterned_buffer(size, 1)}),
+          auto const payload = patterned_buffer(i % 50 == 0 ? 200000 : 30, 1);
+          group[0].async_send({1}, numbered_message(t * count + i, "t", {payload}),
                               completions.next());
         }
       });

@@ -10,7 +10,7 @@
 #include <distgrad/wire/writer.hpp>
 
 // The first frames of a connection, without I/O. The connecting worker sends `hello`; the other
-// one answers `welcome`, whose status is zero or says why it declines, and ends the connection then.
+// one answers `welcome`, whose status is zero or says why it declines and ends the connection.
 namespace distgrad::detail {
 
 /// All that is read from a stranger: one header and at most this much after it.

@@ -146,7 +146,8 @@ DISTGRAD_DECL error_code LoopbackTransport::hand_over(WorkerId to, Message messa
   if (auto bad = detail::check_outgoing(message.header(), setup_.limits)) return bad;
   auto const& peer = peers_[to.value];
   if (!peer) return errc::unreachable;
-  Item item{Item::What::message, setup_.self, std::move(message), token ? inbox_ : nullptr, token, {}};
+  auto sender = token ? inbox_ : nullptr;
+  Item item{Item::What::message, setup_.self, std::move(message), std::move(sender), token, {}};
   return peer->push(std::move(item));
 }
 

@@ -52,7 +52,8 @@ DISTGRAD_DECL void TcpTransport::start(TransportSetup setup) {
   auto const self = shared_.setup.self;
   peers_.resize(shared_.setup.group.size());
   for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
-    if (rank != self.value) peers_[rank] = std::make_shared<detail::TcpPeer>(shared_, WorkerId{rank});
+    if (rank == self.value) continue;
+    peers_[rank] = std::make_shared<detail::TcpPeer>(shared_, WorkerId{rank});
   }
   listener_.start([this](WorkerId from, boost::asio::ip::tcp::socket socket) {
     peers_[from.value]->attach(std::move(socket));
