@@ -71,7 +71,8 @@ class RpcAgent {
 
   void on_call(WorkerId from, Message message);
   void on_answer(std::string_view function, std::exception_ptr error, WorkerId from,
-                 Message message, OnResult& on_result);
+                 Message message, OnResult& on_result,
+                 std::vector<unique_function<void()>>& undo);
 
   std::shared_ptr<Host> host_;
   Membership membership_;

@@ -21,6 +21,9 @@ namespace distgrad {
 class Draft {
  public:
   Draft(WorkerId to, Services const& services) : to_(to), services_(services) {}
+  Draft(Draft&&) = default;
+  /// A draft that was never sealed undoes what its values changed here.
+  ~Draft() { run_all(if_undelivered_); }
 
   /// What stands before the values; write it before the first value.
   Writer& prefix() { return writer_; }
@@ -34,12 +37,20 @@ class Draft {
   /// For values whose type is erased.
   Encoder encoder() {
     begin_values();
-    return Encoder{writer_, tensors_, to_, services_};
+    return Encoder{writer_, tensors_, to_, services_, &if_undelivered_};
   }
 
   /// Adds the tensors and what the interceptor says of them.
   Message seal(FrameKind kind, CallId call, Host& host, Interceptor* interceptor,
                CallState const& state, bool is_call);
+
+  /// After sealing: what to do if the message is certain never to be decoded.
+  std::vector<unique_function<void()>> take_if_undelivered() {
+    return std::exchange(if_undelivered_, {});
+  }
+  static void run_all(std::vector<unique_function<void()>>& undo) noexcept {
+    for (auto& step : std::exchange(undo, {})) step();
+  }
 
   WorkerId to() const { return to_; }
 
@@ -54,6 +65,7 @@ class Draft {
   Services const& services_;
   Writer writer_;
   std::vector<at::Tensor> tensors_;
+  std::vector<unique_function<void()>> if_undelivered_;
   std::size_t values_at_ = 0;
 };
 

@@ -64,6 +64,8 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   /// What travels instead of `handle` in a message to `to`. @throws Error if the value cannot be
   /// had any more.
   ForkData share(RRefHandle const& handle, WorkerId to);
+  /// The message with `data` is certain never to be decoded.
+  void share_undelivered(ForkData const& data) noexcept;
   /// The handle for what arrived.
   /// @param confirmed receives a future if user code has to wait until the owner knows it.
   RRefHandlePtr receive(ForkData const& data, std::optional<Future<void>>& confirmed);
@@ -97,8 +99,8 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   void on_fetch(WorkerId from, Message message);
   void on_control(WorkerId from, Message const& message);
   void on_peer_lost(WorkerId peer);
-  void run_creation(std::shared_ptr<OwnerRRef> const& value, std::string_view function,
-                    std::uint64_t signature, Arrival arrival);
+  void run_creation(std::shared_ptr<OwnerRRef> const& value, FunctionEntry const& function,
+                    Arrival arrival);
   void answer_fetch(WorkerId from, CallId call, ErasedValue const& value, CallState const& state);
   void drop(RRefHandle const& handle) noexcept;
 
@@ -110,10 +112,13 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   void carry_out(Deeds deeds);
 
   mutable std::mutex mutex_;
-  RpcAgent* agent_;
+  RpcAgent* agent_;   // null once closed
+  RpcAgent& engine_;  // for what the engine itself runs, which may go on for a moment after `close`
   IdSource& ids_;
   ForkProtocol protocol_;
   std::unordered_map<RRefId, std::shared_ptr<OwnerRRef>> owned_;
+  /// Why creations that this worker asked for failed, for users that still have a handle.
+  std::unordered_map<ForkId, std::string> failures_;
   /// Users whose confirmation somebody waits for.
   std::unordered_map<ForkId, std::vector<std::shared_ptr<Promise<void>>>> awaited_;
 };

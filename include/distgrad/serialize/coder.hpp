@@ -30,6 +30,9 @@ struct Encoder {
   /// The worker the values go to.
   WorkerId peer;
   Services const& services;
+  /// Where a codec that changes state here says how to undo it, should the message be certain never
+  /// to be decoded. Null where nobody would.
+  std::vector<unique_function<void()>>* if_undelivered = nullptr;
 };
 
 /// Something that must have happened before user code may see decoded values. Called once with a

@@ -26,6 +26,17 @@ DISTGRAD_DECL void RpcAgent::set_rpc_timeout(std::chrono::nanoseconds timeout) {
   rpc_timeout_.store(timeout);
 }
 
+namespace detail {
+
+/// Whether `error` says that the callee declined the request without looking at its values.
+inline bool was_refused_unread(std::exception_ptr const& error) {
+  auto const code = describe(error).code;
+  return code == errc::unknown_function || code == errc::signature_mismatch ||
+         code == errc::refused || code == errc::bad_message;
+}
+
+}  // namespace detail
+
 DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view function,
                                          std::optional<std::chrono::nanoseconds> timeout,
                                          Draft draft, OnResult on_result) {
@@ -34,9 +45,9 @@ DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view functi
   auto message = draft.seal(kind, {}, *host_, interceptor_, state, true);
   auto const call = caller_.begin(
       to, function, timeout.value_or(rpc_timeout()),
-      [this, to, function, on_result = std::move(on_result)](std::exception_ptr error,
-                                                             Message answer) mutable {
-        on_answer(function, std::move(error), to, std::move(answer), on_result);
+      [this, to, function, on_result = std::move(on_result),
+       undo = draft.take_if_undelivered()](std::exception_ptr error, Message answer) mutable {
+        on_answer(function, std::move(error), to, std::move(answer), on_result, undo);
       });
   message.call = call;
   if (caller_.is_turn_overdue()) host_->wake();
@@ -50,12 +61,14 @@ DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view functi
 }
 
 DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception_ptr error,
-                                       WorkerId from, Message message, OnResult& on_result) {
+                                       WorkerId from, Message message, OnResult& on_result,
+                                       std::vector<unique_function<void()>>& undo) {
   if (!error && message.kind == FrameKind::error_reply) {
     Reader in(message.metadata);
     auto e = read_error(in);
     error = std::make_exception_ptr(RemoteError(e.code, std::move(e.worker), std::move(e.function),
                                                 e.call, std::move(e.text)));
+    if (detail::was_refused_unread(error)) Draft::run_all(undo);
   }
   if (!error) {
     try {
@@ -184,6 +197,7 @@ DISTGRAD_DECL void RpcAgent::invoke(FunctionEntry const& function, Arrival arriv
 
 DISTGRAD_DECL void RpcAgent::answer(WorkerId to, CallId call, Draft draft, CallState const& state) {
   auto message = draft.seal(FrameKind::reply, call, *host_, interceptor_, state, false);
+  draft.take_if_undelivered();  // only the loss of the peer could keep it from being read
   host_->send(to, std::move(message));
 }
 

@@ -4,7 +4,13 @@
 namespace distgrad::detail {
 
 DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle) {
-  auto const data = handle.table().share(handle, to.peer);
+  auto& table = handle.table();
+  auto const data = table.share(handle, to.peer);
+  if (to.if_undelivered) {
+    to.if_undelivered->push_back([table = table.shared_from_this(), data] {
+      table->share_undelivered(data);
+    });
+  }
   to.writer.id(data.owner);
   to.writer.id(data.rref);
   to.writer.id(data.fork);

@@ -40,7 +40,7 @@ struct RRefTable::Deeds {
 };
 
 DISTGRAD_DECL RRefTable::RRefTable(RpcAgent& agent, IdSource& ids)
-    : agent_(&agent), ids_(ids), protocol_(agent.membership().self().id) {
+    : agent_(&agent), engine_(agent), ids_(ids), protocol_(agent.membership().self().id) {
   auto& dispatcher = agent.dispatcher();
   dispatcher.on(FrameKind::rref_create,
                 [this](WorkerId from, Message m) { on_create(from, std::move(m)); });
@@ -149,8 +149,13 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::create(WorkerId owner, std::string_view f
   });
   auto handle = std::make_shared<RRefHandle>(shared_from_this(), owner, id, here ? ForkId{} : fork,
                                              local);
-  auto settle = [table = shared_from_this(), id, fork](error_code code) {
-    table->with_protocol([&] { table->protocol_.create_answered(id, fork, code); });
+  auto settle = [table = shared_from_this(), id, fork](std::exception_ptr const& error) {
+    auto report = error ? describe(error) : ErrorReport();
+    table->with_protocol([&] {
+      if (error) table->failures_[fork] = std::move(report.text);
+      table->protocol_.create_answered(id, fork, report.code);
+      if (table->protocol_.state(fork) != ForkState::failed) table->failures_.erase(fork);
+    });
   };
   try {
     Draft draft(owner, agent.services());
@@ -158,10 +163,10 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::create(WorkerId owner, std::string_view f
     write(draft);
     agent.send_call(FrameKind::rref_create, function, timeout, std::move(draft),
                     [settle](std::exception_ptr error, Decoder*) {
-                      settle(error ? describe(error).code : error_code());
+                      settle(error);
                     });
   } catch (...) {
-    settle(describe(std::current_exception()).code);
+    settle(std::current_exception());
     throw;
   }
   return handle;
@@ -174,40 +179,41 @@ DISTGRAD_DECL void RRefTable::on_create(WorkerId from, Message message) {
   auto const signature = in.number<std::uint64_t>();
   auto const call = message.call;
   if (!in.ok()) {
-    return agent_->answer_error(from, call, function,
+    return engine_.answer_error(from, call, function,
                                 std::make_exception_ptr(Error(errc::bad_message)));
+  }
+  FunctionEntry const* entry = nullptr;
+  try {
+    entry = &engine_.registry().find(function, signature);
+  } catch (...) {
+    return engine_.answer_error(from, call, function, std::current_exception());
   }
   std::shared_ptr<OwnerRRef> value;
   auto const verdict = with_protocol([&] {
+    if (!agent_) return CreateVerdict::cancelled;
     auto const v = protocol_.on_create(from, control);
-    if (v == CreateVerdict::run) value = entry(control.rref);
+    if (v == CreateVerdict::run) value = this->entry(control.rref);
     return v;
   });
   // The answer says that the owner knows the reference; how the function fares, its users learn.
-  agent_->answer(from, call, Draft(from, agent_->services()), nullptr);
+  engine_.answer(from, call, Draft(from, engine_.services()), nullptr);
   if (verdict != CreateVerdict::run) return;
   auto const prefix_bytes = message.metadata.size() - in.remaining_bytes();
-  run_creation(value, function, signature, Arrival(from, std::move(message), prefix_bytes));
+  run_creation(value, *entry, Arrival(from, std::move(message), prefix_bytes));
 }
 
 DISTGRAD_DECL void RRefTable::run_creation(std::shared_ptr<OwnerRRef> const& value,
-                                           std::string_view function, std::uint64_t signature,
-                                           Arrival arrival) {
+                                           FunctionEntry const& function, Arrival arrival) {
   auto const call = arrival.call();
-  auto fail = [this, value, call, name = std::string(function)](std::exception_ptr error) {
-    auto report = describe(error);
-    value->set_error(std::make_exception_ptr(RemoteError(
-        report.code, agent_->membership().self().name, name, call, std::move(report.text))));
-  };
-  try {
-    auto const& entry = agent_->registry().find(function, signature);
-    agent_->invoke(entry, std::move(arrival),
-                   [value, fail](std::exception_ptr error, BoundCall* bound, CallState const&) {
-                     error ? fail(error) : value->set_value(bound->take_result());
-                   });
-  } catch (...) {
-    fail(std::current_exception());
-  }
+  engine_.invoke(function, std::move(arrival),
+                 [this, value, call, &function](std::exception_ptr error, BoundCall* bound,
+                                                CallState const&) {
+                   if (!error) return value->set_value(bound->take_result());
+                   auto report = describe(error);
+                   value->set_error(std::make_exception_ptr(
+                       RemoteError(report.code, engine_.membership().self().name, function.name,
+                                   call, std::move(report.text))));
+                 });
 }
 
 DISTGRAD_DECL ForkData RRefTable::share(RRefHandle const& handle, WorkerId to) {
@@ -221,12 +227,21 @@ DISTGRAD_DECL ForkData RRefTable::share(RRefHandle const& handle, WorkerId to) {
   });
 }
 
+DISTGRAD_DECL void RRefTable::share_undelivered(ForkData const& data) noexcept {
+  try {
+    with_protocol([&] { protocol_.share_undelivered(data); });
+  } catch (...) {
+    // Nobody waits for the undoing of a share; the loss of the peer would settle it, too.
+  }
+}
+
 DISTGRAD_DECL RRefHandlePtr RRefTable::receive(ForkData const& data,
                                                std::optional<Future<void>>& confirmed) {
   auto& agent = this->agent();
   std::shared_ptr<OwnerRRef> local;
   auto const received = with_protocol([&] {
     auto r = protocol_.received(data);
+    if (r.state == ForkState::failed && !r.owner) protocol_.release(data.fork);
     if (r.owner && r.state != ForkState::failed) {
       local = entry(data.rref);
     } else if (!r.owner && r.state == ForkState::pending) {
@@ -267,29 +282,29 @@ DISTGRAD_DECL void RRefTable::on_fetch(WorkerId from, Message message) {
   auto const prefix_bytes = message.metadata.size() - in.remaining_bytes();
   try {
     Arrival arrival(from, std::move(message), prefix_bytes);
-    arrival.open(agent_->host(), agent_->interceptor(), true);
+    arrival.open(engine_.host(), engine_.interceptor(), true);
     auto const local = find_local(id);
     local->value().on_ready([this, local, from, call, state = arrival.state()] {
       try {
         answer_fetch(from, call, local->value().get(), state);
       } catch (RemoteError const& e) {  // of the function that should have made the value
-        agent_->answer_error(from, call, e.function(), std::current_exception());
+        engine_.answer_error(from, call, e.function(), std::current_exception());
       } catch (...) {
-        agent_->answer_error(from, call, "RRef::to_here", std::current_exception());
+        engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
       }
     });
   } catch (...) {
-    agent_->answer_error(from, call, "RRef::to_here", std::current_exception());
+    engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
   }
 }
 
 DISTGRAD_DECL void RRefTable::answer_fetch(WorkerId from, CallId call, ErasedValue const& value,
                                            CallState const& state) {
-  CallStateScope scope(agent_->interceptor(), state);
-  Draft draft(from, agent_->services());
+  CallStateScope scope(engine_.interceptor(), state);
+  Draft draft(from, engine_.services());
   auto out = draft.encoder();
   value.encode(out, value.value.get());
-  agent_->answer(from, call, std::move(draft), state);
+  engine_.answer(from, call, std::move(draft), state);
 }
 
 DISTGRAD_DECL void RRefTable::on_control(WorkerId from, Message const& message) {
@@ -305,6 +320,7 @@ DISTGRAD_DECL void RRefTable::on_peer_lost(WorkerId peer) {
 
 DISTGRAD_DECL std::shared_ptr<OwnerRRef> RRefTable::find_local(RRefId id) {
   std::lock_guard lock(mutex_);
+  if (!agent_) throw Error(errc::closed, "the engine of this RRef was shut down");
   if (auto const at = owned_.find(id); at != owned_.end()) return at->second;
   // Its fork may have overtaken the message that makes the value.
   if (protocol_.handles(id) + protocol_.forks(id).size() != 0) return entry(id);
@@ -315,10 +331,12 @@ DISTGRAD_DECL void RRefTable::require_usable(RRefHandle const& handle) const {
   std::lock_guard lock(mutex_);
   if (!agent_) throw Error(errc::closed, "the engine of this RRef was shut down");
   if (handle.is_owner() || protocol_.state(handle.fork()) != ForkState::failed) return;
-  auto const code = protocol_.error(handle.fork());
+  auto const why = failures_.find(handle.fork());
   throw Error(errc::rref_creation_failed,
               "RRef creation on worker '" + agent_->membership().name(handle.owner()) +
-                  "' failed: " + code.message());
+                  "' failed: " + (why != failures_.end()
+                                      ? why->second
+                                      : protocol_.error(handle.fork()).message()));
 }
 
 DISTGRAD_DECL bool RRefTable::is_confirmed(RRefHandle const& handle) const {
@@ -330,6 +348,7 @@ DISTGRAD_DECL void RRefTable::drop(RRefHandle const& handle) noexcept {
   try {
     with_protocol([&] {
       if (!agent_) return;
+      failures_.erase(handle.fork());
       handle.is_owner() ? protocol_.release_owner(handle.id()) : protocol_.release(handle.fork());
     });
   } catch (...) {
@@ -360,11 +379,15 @@ DISTGRAD_DECL std::size_t RRefTable::pending_users() const {
 DISTGRAD_DECL void RRefTable::close() {
   decltype(owned_) values;
   decltype(awaited_) awaited;
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   agent_ = nullptr;
   values.swap(owned_);
   awaited.swap(awaited_);
-  // `values` and `awaited` go after the lock: they were declared before it.
+  lock.unlock();
+  // A value whose function is not done will not be made any more: nobody shall wait for it.
+  auto const closed = std::make_exception_ptr(
+      Error(errc::closed, "the engine was shut down before the value was made"));
+  for (auto const& [id, value] : values) value->set_error(closed);
 }
 
 }  // namespace distgrad
