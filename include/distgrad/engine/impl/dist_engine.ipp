@@ -45,6 +45,17 @@ inline void check_group_options(std::string const& name, int rank, int world_siz
   }
 }
 
+/// A group that meets at a loopback address is on one host: its transports need no other port.
+template <class Options>
+void prefer_loopback(Options& options) {
+  if constexpr (requires { options.transport.bind_address; }) {
+    auto const& at = options.master_addr;
+    bool const local = at.starts_with("127.") || at == "localhost" || at == "::1";
+    if (!local || options.rendezvous || !options.transport.bind_address.empty()) return;
+    options.transport.bind_address = at == "localhost" ? "127.0.0.1" : at;
+  }
+}
+
 inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
   std::vector<WorkerInfo> infos;
   for (auto const& peer : group) infos.push_back(peer.info);
@@ -57,6 +68,7 @@ template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serial
 DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   if (options.name.empty()) options.name = "worker" + std::to_string(options.rank);
   detail::check_group_options(options.name, options.rank, options.world_size);
+  detail::prefer_loopback(options);
   host_ = std::make_shared<Host>(typename Host::Options{
       std::move(options.transport), std::move(options.queues), std::move(options.serializer),
       options.name, options.log, options.clock});
