@@ -94,7 +94,8 @@ TEST_CASE("a peer that ends with unread messages tells their sender") {
     pair.a.run_until(time_point::min());
     CHECK(result.calls == 1);
     CHECK(result.code == (vanishes ? errc::peer_lost : errc::closed));
-    CHECK(pair.sink_a.losses().size() == (vanishes ? 1 : 0));
+    REQUIRE(pair.sink_a.losses().size() == 1);
+    CHECK(pair.sink_a.losses()[0].why == (vanishes ? errc::peer_lost : errc::closed));
   }
 }
 

@@ -31,8 +31,8 @@ class MessageSink {
                                       std::span<std::uint64_t const> lengths) noexcept = 0;
   /// A whole message from `from`. Messages of one sender arrive in the order they were sent.
   virtual void on_message(WorkerId from, Message message) noexcept = 0;
-  /// No message from or to `peer` will pass any more. Not called after `close` or when the peer
-  /// said goodbye.
+  /// No message from or to `peer` will pass any more. Called at most once per peer, and not after
+  /// `close`. @param why `closed` when the peer said goodbye, otherwise how it was lost.
   virtual void on_peer_lost(WorkerId peer, error_code why) noexcept = 0;
 };
 

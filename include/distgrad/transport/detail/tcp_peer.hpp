@@ -70,7 +70,6 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer>, private AssemblerS
   void on_read(error_code ec, std::size_t count);
   bool take(std::size_t count);
   bool read_more();
-  void end(error_code why, bool is_loss);
 
   TcpShared& shared_;
   WorkerId const id_;

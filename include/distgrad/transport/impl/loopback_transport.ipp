@@ -167,7 +167,7 @@ DISTGRAD_DECL void LoopbackTransport::handle(Item& item) {
   switch (item.what) {
     case Item::What::message: return deliver(item);
     case Item::What::taken: return complete(item.token, item.result);
-    case Item::What::left: return;
+    case Item::What::left: return setup_.sink->on_peer_lost(item.from, errc::closed);
     case Item::What::lost: return setup_.sink->on_peer_lost(item.from, errc::peer_lost);
   }
 }

@@ -228,7 +228,7 @@ DISTGRAD_DECL std::vector<Buffer> TcpPeer::landing(
 DISTGRAD_DECL bool TcpPeer::on_frame(Message message) noexcept {
   if (shared_.closing) return false;
   if (message.kind == FrameKind::goodbye) {
-    end(errc::closed, false);
+    lose(errc::closed);
     return false;
   }
   if (static_cast<std::uint16_t>(message.kind) < first_user_kind) {
@@ -239,9 +239,7 @@ DISTGRAD_DECL bool TcpPeer::on_frame(Message message) noexcept {
   return !shared_.closing;
 }
 
-DISTGRAD_DECL void TcpPeer::lose(error_code why) { end(why, true); }
-
-DISTGRAD_DECL void TcpPeer::end(error_code why, bool is_loss) {
+DISTGRAD_DECL void TcpPeer::lose(error_code why) {
   std::deque<OutgoingFrame> rest;
   {
     std::lock_guard lock(mutex_);
@@ -254,7 +252,7 @@ DISTGRAD_DECL void TcpPeer::end(error_code why, bool is_loss) {
     descriptor_ = -1;
   }
   for (auto& frame : rest) frame.complete(why);
-  if (is_loss && !shared_.closing) shared_.setup.sink->on_peer_lost(id_, why);
+  if (!shared_.closing) shared_.setup.sink->on_peer_lost(id_, why);
 }
 
 DISTGRAD_DECL void TcpPeer::say_goodbye() {
