@@ -51,7 +51,6 @@ class LocalOptimizer {
   LocalOptimizer(std::vector<at::Tensor> parameters, Options const& options)
       : parameters_(std::move(parameters)) {
     if constexpr (detail::ReevaluatesLoss<Options>) {
-      needs_closure_ = true;
       if (options.max_iter() != 1) {
         throw Error(errc::not_supported,
                     "an optimizer that evaluates the loss several times within a step cannot be "
@@ -71,17 +70,16 @@ class LocalOptimizer {
       lock.lock();
     }
     detail::LentGradients gradients(parameters_, *part);
-    if (needs_closure_) {
-      optimizer_->step([] { return at::Tensor(at::zeros({})); });
-    } else {
+    if constexpr (requires(Optimizer& o) { o.step(); }) {
       optimizer_->step();
+    } else {  // wants the loss, which one iteration does not use
+      optimizer_->step([] { return at::Tensor(at::zeros({})); });
     }
   }
 
  private:
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<Optimizer> optimizer_;
-  bool needs_closure_ = false;
 };
 
 }  // namespace distgrad
