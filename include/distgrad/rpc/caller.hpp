@@ -67,7 +67,7 @@ class Caller {
 
   std::optional<Pending> take(CallId call);
   std::string describe(Pending const& call) const;
-  std::exception_ptr lost(Pending const& call, error_code code) const;
+  std::exception_ptr lost(Pending const& call, error_code code, std::string const& why) const;
 
   Membership const& membership_;
   TimeSource const& clock_;

@@ -5,6 +5,10 @@
 
 namespace distgrad {
 
+namespace detail {
+inline constexpr char const* closed_here = "this engine was shut down";
+}  // namespace detail
+
 DISTGRAD_DECL CallId Caller::begin(WorkerId to, std::string_view function,
                                    std::chrono::nanoseconds timeout, OnAnswer on_answer) {
   auto const now = clock_.now();
@@ -13,7 +17,7 @@ DISTGRAD_DECL CallId Caller::begin(WorkerId to, std::string_view function,
   Pending entry{to, function, now, {}, std::move(on_answer)};
   if (closed_) {
     lock.unlock();
-    entry.on_answer(lost(entry, errc::closed), {});
+    entry.on_answer(lost(entry, errc::closed, detail::closed_here), {});
     return call;
   }
   entry.ticket = wheel_.add(call, Deadline::after(timeout, now));
@@ -51,6 +55,7 @@ DISTGRAD_DECL void Caller::fail(CallId id, std::exception_ptr error) {
 DISTGRAD_DECL void Caller::withdraw(CallId id) { take(id); }
 
 DISTGRAD_DECL void Caller::fail_peer(WorkerId peer, error_code code) {
+  auto const why = code == errc::closed ? "that worker was shut down" : code.message();
   std::vector<CallId> affected;
   {
     std::lock_guard lock(mutex_);
@@ -59,7 +64,7 @@ DISTGRAD_DECL void Caller::fail_peer(WorkerId peer, error_code code) {
     }
   }
   for (auto id : affected) {
-    if (auto call = take(id)) call->on_answer(lost(*call, code), {});
+    if (auto call = take(id)) call->on_answer(lost(*call, code, why), {});
   }
 }
 
@@ -71,7 +76,7 @@ DISTGRAD_DECL void Caller::close() {
     all.swap(pending_);
     wheel_ = {};
   }
-  for (auto& [id, call] : all) call.on_answer(lost(call, errc::closed), {});
+  for (auto& [id, call] : all) call.on_answer(lost(call, errc::closed, detail::closed_here), {});
 }
 
 DISTGRAD_DECL void Caller::expire(time_point now) {
@@ -124,9 +129,9 @@ DISTGRAD_DECL std::string Caller::describe(Pending const& call) const {
          membership_.name(call.to) + "' (waited " + std::to_string(waited.count()) + " ms)";
 }
 
-DISTGRAD_DECL std::exception_ptr Caller::lost(Pending const& call, error_code code) const {
-  auto const text = describe(call) + " failed: " + code.message() +
-                    "; the function may have run, or not";
+DISTGRAD_DECL std::exception_ptr Caller::lost(Pending const& call, error_code code,
+                                             std::string const& why) const {
+  auto const text = describe(call) + " failed: " + why + "; the function may have run, or not";
   return std::make_exception_ptr(Error(code, text));
 }
 
