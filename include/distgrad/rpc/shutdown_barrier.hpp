@@ -71,6 +71,7 @@ class ShutdownBarrier {
   // rank 0 only
   std::set<WorkerId> ready_, lost_;
   std::uint64_t round_ = 0;
+  bool over_ = false;
   std::map<WorkerId, std::uint64_t> calls_, last_calls_;
 };
 

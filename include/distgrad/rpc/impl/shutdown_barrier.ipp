@@ -45,12 +45,15 @@ DISTGRAD_DECL std::vector<WorkerId> ShutdownBarrier::missing() const {
 }
 
 DISTGRAD_DECL std::vector<ShutdownBarrier::Send> ShutdownBarrier::next_step() {
-  if (!is_counting() || !missing().empty()) return {};
+  if (!is_counting() || over_ || !missing().empty()) return {};
   if (round_ != 0) {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
       if (!calls_.contains({rank}) && !lost_.contains({rank})) return {};
     }
-    if (calls_ == last_calls_) return to_all(FrameKind::shutdown_leave, round_);
+    if (calls_ == last_calls_) {
+      over_ = true;
+      return to_all(FrameKind::shutdown_leave, round_);
+    }
   }
   last_calls_ = std::exchange(calls_, {});
   return to_all(FrameKind::shutdown_check, ++round_);
