@@ -3,6 +3,7 @@
 #include <concepts>
 #include <optional>
 
+#include <distgrad/core/error.hpp>
 #include <distgrad/core/worker_info.hpp>
 
 namespace distgrad {
@@ -14,8 +15,13 @@ class CallTarget {
   template <class T>
     requires std::constructible_from<WorkerRef, T const&>
   CallTarget(T const& worker) : worker_(worker) {}
+  /// @throws Error `invalid_argument` if `timeout` is negative.
   CallTarget(WorkerRef worker, std::chrono::nanoseconds timeout)
-      : worker_(worker), timeout_(timeout) {}
+      : worker_(worker), timeout_(timeout) {
+    if (timeout < timeout.zero()) {
+      throw Error(errc::invalid_argument, "a call's timeout must not be negative; 0 means no limit");
+    }
+  }
 
   WorkerRef const& worker() const { return worker_; }
   /// Empty means the engine's default; zero means no limit.
@@ -27,6 +33,7 @@ class CallTarget {
 };
 
 /// A call to `worker` that may take at most `timeout`; zero means no limit.
+/// @throws Error `invalid_argument` if `timeout` is negative.
 inline CallTarget within(std::chrono::nanoseconds timeout, WorkerRef worker) {
   return {worker, timeout};
 }

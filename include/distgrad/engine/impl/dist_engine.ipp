@@ -33,7 +33,8 @@ struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
 
 namespace detail {
 
-inline void check_group_options(std::string const& name, int rank, int world_size) {
+inline void check_options(std::string const& name, int rank, int world_size,
+                          std::chrono::nanoseconds rpc_timeout) {
   if (!is_valid_worker_name(name)) {
     throw Error(errc::invalid_name, "worker name '" + name +
                                         "' must be 1 to 127 characters from A-Z a-z 0-9 _ : -");
@@ -42,6 +43,10 @@ inline void check_group_options(std::string const& name, int rank, int world_siz
     throw Error(errc::invalid_argument, "rank " + std::to_string(rank) +
                                             " is not within a world size of " +
                                             std::to_string(world_size));
+  }
+  if (rpc_timeout < rpc_timeout.zero()) {
+    throw Error(errc::invalid_argument, "EngineOptions::rpc_timeout must not be negative; 0 means "
+                                        "no limit");
   }
 }
 
@@ -67,7 +72,7 @@ inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
 template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
 DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   if (options.name.empty()) options.name = "worker" + std::to_string(options.rank);
-  detail::check_group_options(options.name, options.rank, options.world_size);
+  detail::check_options(options.name, options.rank, options.world_size, options.rpc_timeout);
   detail::prefer_loopback(options);
   host_ = std::make_shared<Host>(typename Host::Options{
       std::move(options.transport), std::move(options.queues), std::move(options.serializer),
