@@ -328,6 +328,19 @@ TEST_CASE_TEMPLATE("[RPC-33] a value outlives its creator's reference while anot
   CHECK(all_hold_nothing(group));
 }
 
+TEST_CASE_TEMPLATE("an engine refuses to send a reference that another engine holds", Engine,
+                   DISTGRAD_ENGINES) {
+  rig::Cluster<2, Engine> cluster;
+  Group const group = group_of(cluster);
+  {
+    auto const mine = group[0]->remote<number_of>(1, 3);
+    auto const call = [&] { group[1]->rpc_sync<look_at>(0, mine); };
+    CHECK(rig::error_of(call) == errc::invalid_argument);
+    CHECK(rig::text_of(call).find("worker0") != std::string::npos);
+  }
+  CHECK(all_hold_nothing(group));
+}
+
 TEST_CASE_TEMPLATE("[RPC-42] trainers average their gradients through a shared object", Engine,
                    DISTGRAD_ENGINES) {
   rig::Cluster<4, Engine> cluster;

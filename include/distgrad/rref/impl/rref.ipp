@@ -5,6 +5,11 @@ namespace distgrad::detail {
 
 DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle) {
   auto& table = handle.table();
+  auto const& self = table.agent().membership().self();  // throws if the engine is gone
+  if (to.services.find<RRefTable>() != &table) {
+    throw Error(errc::invalid_argument,
+                "an RRef of worker '" + self.name + "' was given to another engine of this process; pass it through a call");
+  }
   auto const data = table.share(handle, to.peer);
   if (to.if_undelivered) {
     to.if_undelivered->push_back([table = table.shared_from_this(), data] {
