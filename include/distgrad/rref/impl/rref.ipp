@@ -8,7 +8,8 @@ DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle) {
   auto const& self = table.agent().membership().self();  // throws if the engine is gone
   if (to.services.find<RRefTable>() != &table) {
     throw Error(errc::invalid_argument,
-                "an RRef of worker '" + self.name + "' was given to another engine of this process; pass it through a call");
+                "an RRef of worker '" + self.name +
+                    "' was given to another engine of this process; pass it through a call");
   }
   auto const data = table.share(handle, to.peer);
   if (to.if_undelivered) {
