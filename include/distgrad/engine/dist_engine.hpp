@@ -49,7 +49,9 @@ class DistEngine : public Worker {
 
   /// Ends the group together: serves until every worker has called `shutdown` and no call is under
   /// way any more, then stops. @param timeout zero means no limit.
-  /// @throws Error `timeout`, naming who still works; the engine goes on serving then.
+  /// Does nothing on an engine that has ended.
+  /// @throws Error `timeout`, naming who still works; the engine goes on serving then. `closed` if
+  /// `stop` is called meanwhile.
   void shutdown(std::chrono::nanoseconds timeout = std::chrono::minutes(5));
   /// Ends this worker at once: its calls and passes fail with `errc::closed`; peers see it leave.
   /// Waits for handlers that run. Twice is once.

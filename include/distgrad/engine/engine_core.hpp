@@ -36,7 +36,8 @@ class EngineCore {
   /// When the next turn is due even if no message comes.
   time_point next_turn();
 
-  /// Says that this worker wants to leave. @return ready when the whole group is done.
+  /// Says that this worker wants to leave. @return ready when the whole group is done, or with
+  /// `errc::closed` when this engine ends before.
   Future<void> leave();
   /// For the error of a shutdown that took too long.
   std::string describe_missing();
@@ -47,6 +48,7 @@ class EngineCore {
  private:
   void on_shutdown_message(WorkerId from, Message const& message);
   void carry_out(std::vector<ShutdownBarrier::Send> const& sends);
+  void give_up_leaving();
   bool is_idle() const;
 
   IdSource ids_;
@@ -61,6 +63,7 @@ class EngineCore {
   std::mutex shutdown_mutex_;
   ShutdownBarrier barrier_;
   std::optional<Promise<void>> left_;
+  bool closed_ = false;
 };
 
 }  // namespace distgrad

@@ -121,6 +121,7 @@ auto DistEngine<Transport, Queues, Serializer>::from_environment(Options options
 
 template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
 void DistEngine<Transport, Queues, Serializer>::shutdown(std::chrono::nanoseconds timeout) {
+  if (turns_->ending.load()) return;
   auto const everybody_done = core().leave();
   if (timeout <= timeout.zero()) {
     everybody_done.wait();
@@ -130,6 +131,7 @@ void DistEngine<Transport, Queues, Serializer>::shutdown(std::chrono::nanosecond
                                    " ms for the group" + core().describe_missing() +
                                    "; every worker has to call shutdown()");
   }
+  everybody_done.get();
   stop();
 }
 

@@ -52,6 +52,7 @@ DISTGRAD_DECL bool EngineCore::is_idle() const {
 DISTGRAD_DECL Future<void> EngineCore::leave() {
   std::unique_lock lock(shutdown_mutex_);
   if (!left_) left_.emplace(agent_.shared_host());
+  if (closed_) give_up_leaving();
   auto const sends = barrier_.want_to_leave();
   lock.unlock();
   carry_out(sends);
@@ -92,7 +93,19 @@ DISTGRAD_DECL void EngineCore::carry_out(std::vector<ShutdownBarrier::Send> cons
   }
 }
 
+/// The lock is held.
+DISTGRAD_DECL void EngineCore::give_up_leaving() {
+  if (!left_) return;
+  left_->set_error(std::make_exception_ptr(
+      Error(errc::closed, "the engine was stopped before the whole group was done")));
+}
+
 DISTGRAD_DECL void EngineCore::close() {
+  {
+    std::lock_guard lock(shutdown_mutex_);
+    closed_ = true;
+    give_up_leaving();
+  }
   passes_.close();
   agent_.caller().close();
   rrefs_->close();
