@@ -288,7 +288,8 @@ DISTGRAD_DECL void RRefTable::on_fetch(WorkerId from, Message message) {
       try {
         answer_fetch(from, call, local->value().get(), state);
       } catch (RemoteError const& e) {  // of the function that should have made the value
-        engine_.answer_error(from, call, e.function(), std::current_exception());
+        engine_.answer_error(from, call, e.function(),
+                             std::make_exception_ptr(Error(e.code(), e.remote_text())));
       } catch (...) {
         engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
       }
