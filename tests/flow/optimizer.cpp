@@ -279,7 +279,7 @@ TEST_CASE_TEMPLATE("steps of several trainers exclude each other on a worker", E
     trainers.push_back(cluster[0].template rpc_async<train_probing>(rank, weight, 20));
   }
   for (auto const& trainer : trainers) trainer.get();
-  CHECK(most_steps_at_once == 1);
+  CHECK(most_steps_at_once.load() == 1);
   CHECK(weight.local_value().detach().equal(at::full({2}, 100.0 - 3 * 20 * 0.5, at::kDouble)));
 }
 

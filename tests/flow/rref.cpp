@@ -358,6 +358,26 @@ TEST_CASE_TEMPLATE("[RPC-38] a reference may outlive its engine, and says so whe
   CHECK(near.to_here() == 7);
 }
 
+TEST_CASE_TEMPLATE("engines may end while values and references are on their way", Engine,
+                   DISTGRAD_ENGINES) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<RRef<int>> held;
+    Future<int> fetched;
+    {
+      rig::Cluster<2, Engine> cluster;
+      for (int i = 0; i < 10; ++i) {
+        held.push_back(cluster[i % 2].template remote<sum_of>("worker1", i, round));
+      }
+      fetched = held.back().async_to_here();
+      if (round % 2 == 0) held.clear();
+    }
+    CHECK(rig::eventually([&] { return fetched.is_ready(); }));
+    for (auto const& value : held) {
+      if (!value.is_owner()) CHECK(rig::error_of([&] { value.to_here(); }) == condition::closed);
+    }
+  }
+}
+
 TEST_CASE("a reference to nothing says so") {
   RRef<int> const nothing;
   CHECK_FALSE(nothing.is_valid());
