@@ -12,9 +12,9 @@ struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
   bool turn(time_point until) override {
     std::unique_lock lock(mutex, std::try_to_lock);
     if (!lock) return false;
-    core->on_loop(host.clock().now());
     if (host.queues.poll() != 0) until = time_point::min();
     host.transport.run_until(std::min(until, core->next_turn()));
+    core->on_loop(host.clock().now());  // after the sleep: it may end what the caller waits for
     host.queues.poll();
     return true;
   }
