@@ -1,15 +1,15 @@
-#include <distgrad/rendezvous/tcp_rendezvous.hpp>
 #include <distgrad/rendezvous/detail/rendezvous_messages.hpp>
+#include <distgrad/rendezvous/tcp_rendezvous.hpp>
 
 #include <future>
 #include <memory>
 #include <thread>
 
+#include <doctest/doctest.h>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
-#include <doctest/doctest.h>
 
 namespace {
 
@@ -67,8 +67,7 @@ class Meeting {
     threads_.emplace_back([=, promise = std::move(promise)]() mutable {
       Outcome outcome;
       try {
-        outcome.group =
-            TcpRendezvous(options).exchange(self, world_size, Deadline::after(timeout));
+        outcome.group = TcpRendezvous(options).exchange(self, world_size, Deadline::after(timeout));
       } catch (Error const& error) {
         outcome.code = error.code();
         outcome.text = error.text();
@@ -246,9 +245,9 @@ TEST_CASE("a worker that finds nobody says where it tried, how long and what to 
   } catch (Error const& error) {
     CHECK(error.code() == errc::unreachable);
     auto const where = "127.0.0.1:" + std::to_string(port);
-    for (std::string const& part : {std::string("'lonely' (rank 1)"), where,
-                                    std::string("tried for 0."), std::string("MASTER_ADDR"),
-                                    std::string("refused")}) {
+    for (std::string const& part :
+         {std::string("'lonely' (rank 1)"), where, std::string("tried for 0."),
+          std::string("MASTER_ADDR"), std::string("refused")}) {
       CAPTURE(part);
       CHECK(has(error.text(), part));
     }

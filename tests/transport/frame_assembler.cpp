@@ -195,12 +195,12 @@ TEST_CASE("a stream that breaks the protocol ends with the reason") {
     std::byte value;
     errc expected;
   };
-  for (auto const& c : {Case{0, std::byte{0}, errc::bad_magic},
-                        Case{4, std::byte{9}, errc::version_mismatch},
-                        Case{12 + 3, std::byte{1}, errc::frame_too_large},   // buffer count
-                        Case{24 + 7, std::byte{1}, errc::frame_too_large},   // metadata bytes
-                        Case{32, std::byte{9}, errc::bad_message},           // payload bytes
-                        Case{40, std::byte{5}, errc::bad_message}}) {        // first length
+  for (auto const& c :
+       {Case{0, std::byte{0}, errc::bad_magic}, Case{4, std::byte{9}, errc::version_mismatch},
+        Case{12 + 3, std::byte{1}, errc::frame_too_large},  // buffer count
+        Case{24 + 7, std::byte{1}, errc::frame_too_large},  // metadata bytes
+        Case{32, std::byte{9}, errc::bad_message},          // payload bytes
+        Case{40, std::byte{5}, errc::bad_message}}) {       // first length
     CAPTURE(c.offset);
     auto bytes = good;
     bytes[c.offset] = c.value;

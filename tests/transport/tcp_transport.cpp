@@ -7,12 +7,12 @@
 #include <thread>
 #include <vector>
 
+#include <doctest/doctest.h>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
-#include <doctest/doctest.h>
 
 #include <distgrad/testing/transport_conformance.hpp>
 
@@ -276,8 +276,8 @@ TEST_CASE("a peer that breaks the protocol is lost with the reason, and its conn
     std::string bytes;
     errc expected;
   };
-  std::string const short_table = header_of({FrameKind::call, 0, 1, {}, 0, 100}) +
-                                  std::string("\x01\0\0\0\0\0\0\0", 8);
+  std::string const short_table =
+      header_of({FrameKind::call, 0, 1, {}, 0, 100}) + std::string("\x01\0\0\0\0\0\0\0", 8);
   for (auto const& c :
        {Case{"nonsense" + std::string(100, 'x'), errc::bad_magic},
         Case{header_of({FrameKind::call, 0, 0, {}, 1001, 0}), errc::frame_too_large},

@@ -39,7 +39,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   /// Gradients arrived for a send function of this worker.
   void on_gradient(WorkerId from, AutogradMessageId message, variable_list gradients);
-  void on_done(WorkerId from, std::set<WorkerId> const& its_peers);
+  void on_done(WorkerId from, PassStatus last);
   /// Something failed: here, on a participant, or by the loss of a peer.
   void fail(WireError error);
   void on_abort();

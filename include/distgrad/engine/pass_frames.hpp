@@ -26,10 +26,8 @@ Message gradient_message(Host& host, PassId const& pass, AutogradMessageId messa
 /// @param in after the pass id. @throws Error `bad_value`.
 GradientFrame read_gradient(Host& host, Reader& in, std::span<Buffer const> buffers);
 
-void write_workers(Writer& out, std::set<WorkerId> const& workers);
-std::set<WorkerId> read_workers(Reader& in);
-
 void write_status(Writer& out, PassStatus const& status);
+/// @throws Error `bad_value`.
 PassStatus read_status(Reader& in);
 
 }  // namespace distgrad::detail

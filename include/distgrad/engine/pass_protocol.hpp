@@ -68,7 +68,8 @@ struct PassActions {
 ///
 /// The watchdog does not guess from time: it asks every participant how many gradients it sent
 /// and received. If two rounds in a row find all idle with equal totals, and as many received as
-/// sent, nothing is on its way and nothing can happen any more (Mattern's four counters).
+/// sent, nothing is on its way and nothing can happen any more (Mattern's four counters). Those who
+/// are done are not asked: their DONE has their last counts, and two new rounds begin after it.
 /// @threads one thread at a time.
 class PassProtocol {
  public:
@@ -82,7 +83,8 @@ class PassProtocol {
   void gradient_sent(WorkerId to);
   void gradient_received(WorkerId from);
   PassActions local_part_complete();
-  PassActions done(WorkerId from, std::set<WorkerId> const& its_peers);
+  /// @param last what `from` says of its part for the last time.
+  PassActions done(WorkerId from, PassStatus last);
   PassActions failed(WireError error);
   PassActions aborted();
 
@@ -114,7 +116,8 @@ class PassProtocol {
   std::optional<WireError> error_;
 
   // initiator only
-  std::set<WorkerId> participants_, done_;
+  std::set<WorkerId> participants_;
+  std::map<WorkerId, PassStatus> done_;
   std::uint32_t round_ = 0;
   std::map<WorkerId, PassStatus> answers_, last_answers_;
 };

@@ -17,12 +17,9 @@ struct rendezvous_v1 {};
 /// are, and returns the group in the order of ranks. Meaning, threads and errors:
 /// docs/policies/rendezvous.md.
 template <class T>
-concept RendezvousPolicy =
-    std::derived_from<typename T::contract, rendezvous_v1> &&
+concept RendezvousPolicy = std::derived_from<typename T::contract, rendezvous_v1> &&
     requires(T& t, PeerAddress self, std::uint32_t world_size, Deadline deadline) {
-      {
-        t.exchange(std::move(self), world_size, deadline)
-      } -> std::same_as<std::vector<PeerAddress>>;
-    };
+  { t.exchange(std::move(self), world_size, deadline) } -> std::same_as<std::vector<PeerAddress>>;
+};
 
 }  // namespace distgrad

@@ -37,8 +37,7 @@ class LocalRendezvous {
 
   /// @throws Error in every worker when registrations contradict each other, or `timeout` when
   /// workers are missing at the deadline.
-  std::vector<PeerAddress> exchange(PeerAddress self, std::uint32_t world_size,
-                                    Deadline deadline) {
+  std::vector<PeerAddress> exchange(PeerAddress self, std::uint32_t world_size, Deadline deadline) {
     return meeting_->exchange(std::move(self), world_size, deadline);
   }
 

@@ -7,7 +7,8 @@
 
 namespace distgrad {
 
-/// A host (name or address) and a TCP port, as in "worker3:29500", "10.0.0.3:0", "[fe80::1%eth0]:5".
+/// A host (name or address) and a TCP port, as in "worker3:29500", "10.0.0.3:0",
+/// "[fe80::1%eth0]:5".
 struct HostPort {
   std::string host;
   std::uint16_t port = 0;

@@ -21,6 +21,7 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, PassId id, std::shared_ptr<DistAutogra
       context_(std::move(context)),
       options_(options),
       protocol_(agent.membership().self().id, id.initiator),
+      driving_(protocol_.is_initiator()),  // from now on, so that no status reads its executor
       executor_({options.retain_graph, options.create_graph},
                 {&detail::is_recv_function, [this](Node& recv, variable_list gradients) {
                    send_gradients(recv, std::move(gradients));
@@ -32,7 +33,7 @@ DISTGRAD_DECL void Pass::run(std::span<at::Tensor const> roots, BackwardOptions 
   for (std::size_t i = 0; i < roots.size(); ++i) {
     executor_.add_root(roots[i], i < options.gradients.size() ? options.gradients[i] : at::Tensor());
   }
-  expanded_ = driving_ = true;
+  expanded_ = true;
   run_in_carrier(options_.retain_graph, options_.create_graph, [this] { run_until_finished(); });
   throw_if_failed();
   context_->merge(executor_.take_gradients(), options_.create_graph);
@@ -190,9 +191,9 @@ DISTGRAD_DECL void Pass::on_abort() {
   carry_out(actions);
 }
 
-DISTGRAD_DECL void Pass::on_done(WorkerId from, std::set<WorkerId> const& its_peers) {
+DISTGRAD_DECL void Pass::on_done(WorkerId from, PassStatus last) {
   std::unique_lock lock(mutex_);
-  auto const actions = protocol_.done(from, its_peers);
+  auto const actions = protocol_.done(from, std::move(last));
   lock.unlock();
   carry_out(actions);
 }
@@ -247,9 +248,9 @@ DISTGRAD_DECL bool Pass::involves(WorkerId worker) const {
 DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
   if (actions.finished && protocol_.error()) executor_.cancel();
   if (actions.send_done) {
-    auto const peers = protocol_.peers();  // final: this part is complete
+    auto const last = protocol_.own_status(0);  // final: this part is complete
     send(id_.initiator, FrameKind::pass_done,
-         [&](Writer& out) { detail::write_workers(out, peers); });
+         [&](Writer& out) { detail::write_status(out, last); });
   }
   if (actions.send_failed) {
     send(id_.initiator, FrameKind::pass_failed,

@@ -51,23 +51,13 @@ DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
   return frame;
 }
 
-DISTGRAD_DECL void write_workers(Writer& out, std::set<WorkerId> const& workers) {
-  out.number(std::uint64_t{workers.size()});
-  for (auto const worker : workers) out.id(worker);
-}
-
-DISTGRAD_DECL std::set<WorkerId> read_workers(Reader& in) {
-  std::set<WorkerId> workers;
-  for (auto n = in.count(sizeof(std::uint32_t)); n > 0; --n) workers.insert(in.id<WorkerId>());
-  return workers;
-}
-
 DISTGRAD_DECL void write_status(Writer& out, PassStatus const& status) {
   out.number(status.round);
   out.number(status.is_idle);
   out.number(status.sent);
   out.number(status.received);
-  write_workers(out, status.peers);
+  out.number(std::uint64_t{status.peers.size()});
+  for (auto const peer : status.peers) out.id(peer);
   out.number(std::uint64_t{status.awaited.size()});
   for (auto const& send : status.awaited) {
     out.id(send.message);
@@ -81,12 +71,13 @@ DISTGRAD_DECL PassStatus read_status(Reader& in) {
   status.is_idle = in.number<bool>();
   status.sent = in.number<std::uint64_t>();
   status.received = in.number<std::uint64_t>();
-  status.peers = read_workers(in);
+  for (auto n = in.count(sizeof(std::uint32_t)); n > 0; --n) status.peers.insert(in.id<WorkerId>());
   constexpr std::size_t send_bytes = 20;
   for (auto n = in.count(send_bytes); n > 0; --n) {
     auto const message = in.id<AutogradMessageId>();
     status.awaited.push_back({message, in.id<WorkerId>()});
   }
+  if (!in.ok() || !in.at_end()) throw Error(errc::bad_value, "a status of a pass is malformed");
   return status;
 }
 

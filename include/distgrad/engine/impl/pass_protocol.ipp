@@ -14,7 +14,7 @@ DISTGRAD_DECL void PassProtocol::gradient_sent(WorkerId to) {
 DISTGRAD_DECL void PassProtocol::gradient_received(WorkerId) { ++received_; }
 
 DISTGRAD_DECL bool PassProtocol::everybody_done() const {
-  return local_complete_ && std::ranges::includes(done_, participants_);
+  return local_complete_ && unfinished().empty();
 }
 
 DISTGRAD_DECL void PassProtocol::learn(std::set<WorkerId> const& workers) {
@@ -25,7 +25,8 @@ DISTGRAD_DECL void PassProtocol::learn(std::set<WorkerId> const& workers) {
 
 DISTGRAD_DECL std::vector<WorkerId> PassProtocol::unfinished() const {
   std::vector<WorkerId> open;
-  std::ranges::set_difference(participants_, done_, std::back_inserter(open));
+  std::ranges::copy_if(participants_, std::back_inserter(open),
+                       [&](WorkerId w) { return !done_.contains(w); });
   return open;
 }
 
@@ -41,12 +42,14 @@ DISTGRAD_DECL PassActions PassProtocol::local_part_complete() {
   return actions;
 }
 
-DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, std::set<WorkerId> const& its_peers) {
+DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, PassStatus last) {
   PassActions actions;
   if (finished_ || !is_initiator()) return actions;
   learn({from});
-  learn(its_peers);
-  done_.insert(from);
+  learn(last.peers);
+  done_[from] = std::move(last);
+  answers_.clear();  // they are of a time when its counts were not final
+  last_answers_.clear();
   actions.finished = finished_ = everybody_done();
   return actions;
 }
@@ -83,13 +86,13 @@ DISTGRAD_DECL PassActions PassProtocol::tick() {
   // A round whose answers are late is given up: totals of different times prove nothing.
   last_answers_ = round_is_complete() ? std::move(answers_) : std::map<WorkerId, PassStatus>();
   answers_.clear();
-  actions.query.assign(participants_.begin(), participants_.end());
+  actions.query = unfinished();
   actions.query_round = ++round_;
   return actions;
 }
 
 DISTGRAD_DECL PassActions PassProtocol::status(WorkerId from, PassStatus status) {
-  if (finished_ || !is_initiator() || status.round != round_) return {};
+  if (finished_ || !is_initiator() || status.round != round_ || done_.contains(from)) return {};
   learn(status.peers);
   answers_[from] = std::move(status);
   if (!round_is_complete() || !round_proves_stuck()) return {};
@@ -102,12 +105,16 @@ DISTGRAD_DECL PassStatus PassProtocol::own_status(std::uint32_t round) const {
 
 DISTGRAD_DECL bool PassProtocol::round_is_complete() const {
   return round_ != 0 && answers_.contains(self_) &&
-         std::ranges::all_of(participants_, [&](WorkerId w) { return answers_.contains(w); });
+         std::ranges::all_of(unfinished(), [&](WorkerId w) { return answers_.contains(w); });
 }
 
 DISTGRAD_DECL bool PassProtocol::round_proves_stuck() const {
   if (answers_.size() != last_answers_.size()) return false;
   std::uint64_t sent = 0, received = 0;
+  for (auto const& [worker, last] : done_) {
+    sent += last.sent;
+    received += last.received;
+  }
   for (auto const& [worker, now] : answers_) {
     auto const before = last_answers_.find(worker);
     if (before == last_answers_.end() || !now.is_idle || !before->second.is_idle ||

@@ -11,7 +11,7 @@ DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts,
   dispatcher.on(FrameKind::gradient,
                 [this](WorkerId from, Message m) { on_gradient(from, std::move(m)); });
   dispatcher.on(FrameKind::pass_done, [this](WorkerId from, Message m) {
-    with_pass(m, [from](Pass& pass, Reader& in) { pass.on_done(from, detail::read_workers(in)); });
+    with_pass(m, [from](Pass& pass, Reader& in) { pass.on_done(from, detail::read_status(in)); });
   });
   dispatcher.on(FrameKind::pass_failed, [this](WorkerId, Message m) {
     with_pass(m, [](Pass& pass, Reader& in) { pass.fail(read_error(in)); });
@@ -107,7 +107,14 @@ template <class Use>
 void PassTable::with_pass(Message const& message, Use&& use) {
   Reader in(message.metadata);
   auto const id = in.id<PassId>();
-  if (auto const pass = in.ok() ? find(id) : nullptr) use(*pass, in);
+  auto const pass = in.ok() ? find(id) : nullptr;
+  if (!pass) return;
+  try {
+    use(*pass, in);
+  } catch (...) {  // malformed
+    auto report = describe(std::current_exception());
+    pass->fail({report.code, agent_.membership().self().name, {}, {}, std::move(report.text)});
+  }
 }
 
 DISTGRAD_DECL std::vector<PassTable::PassPtr> PassTable::all() const {

@@ -57,8 +57,8 @@ inline std::vector<std::byte> encode_registration(Registration const& r, std::st
 
 /// @return `bad_message` or `bad_secret`; nothing else is looked at without the secret.
 inline error_code decode_registration(FrameHeader const& header,
-                                      std::span<std::byte const> metadata,
-                                      std::string_view secret, Registration& registration) {
+                                      std::span<std::byte const> metadata, std::string_view secret,
+                                      Registration& registration) {
   Reader in(metadata);
   auto const tag = in.number<std::uint32_t>();
   auto const theirs = in.text_view();

@@ -18,8 +18,8 @@ DISTGRAD_DECL std::vector<PeerAddress> LocalMeetingPoint::exchange(PeerAddress s
   if (deadline.is_never()) {
     changed_.wait(lock, is_over);
   } else if (!changed_.wait_until(lock, deadline.at, is_over)) {
-    fail({errc::timeout, "the group was not complete in time: " + table_->missing_text() +
-                             " did not register"});
+    fail({errc::timeout,
+          "the group was not complete in time: " + table_->missing_text() + " did not register"});
   }
   if (problem_) throw Error(problem_->code, problem_->text);
   changed_.notify_all();

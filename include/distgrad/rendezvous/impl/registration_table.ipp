@@ -12,8 +12,8 @@ DISTGRAD_DECL std::string seconds_text(Clock::duration time) {
 }
 
 inline std::string who(PeerAddress const& worker) {
-  return "'" + worker.info.name + "' (rank " + to_string(worker.info.id) + ", " +
-         worker.endpoint + ")";
+  return "'" + worker.info.name + "' (rank " + to_string(worker.info.id) + ", " + worker.endpoint +
+         ")";
 }
 
 DISTGRAD_DECL void check_world_size(std::uint32_t world_size, WorkerInfo const& self) {
@@ -35,9 +35,9 @@ DISTGRAD_DECL std::optional<RendezvousProblem> RegistrationTable::add(
                                  size + "; start all workers with the same world size"};
   }
   if (rank >= slots_.size()) {
-    return RendezvousProblem{errc::invalid_argument,
-                             "worker " + who(self) + " has a rank outside the world size of " +
-                                 size + "; ranks count from 0"};
+    return RendezvousProblem{errc::invalid_argument, "worker " + who(self) +
+                                                         " has a rank outside the world size of " +
+                                                         size + "; ranks count from 0"};
   }
   if (!is_valid_worker_name(self.info.name)) {
     return RendezvousProblem{errc::invalid_name,
@@ -52,9 +52,9 @@ DISTGRAD_DECL std::optional<RendezvousProblem> RegistrationTable::add(
   }
   for (auto const& other : slots_) {
     if (other && other->info.name == self.info.name) {
-      return RendezvousProblem{errc::duplicate_name,
-                               "workers " + who(*other) + " and " + who(self) +
-                                   " have the same name; names must differ"};
+      return RendezvousProblem{errc::duplicate_name, "workers " + who(*other) + " and " +
+                                                         who(self) +
+                                                         " have the same name; names must differ"};
     }
   }
   slots_[rank] = self;

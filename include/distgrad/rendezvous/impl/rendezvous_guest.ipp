@@ -78,9 +78,8 @@ DISTGRAD_DECL error_code RendezvousGuest::connect(Deadline deadline) {
 DISTGRAD_DECL error_code RendezvousGuest::receive(Deadline deadline, RendezvousAnswer& answer) {
   FrameHeaderBytes bytes;
   auto const read = [&](auto buffer) {
-    return complete(deadline, [&](auto handler) {
-      boost::asio::async_read(socket_, buffer, handler);
-    });
+    return complete(deadline,
+                    [&](auto handler) { boost::asio::async_read(socket_, buffer, handler); });
   };
   if (auto const failed = read(boost::asio::buffer(bytes))) return failed;
   FrameHeader header;
@@ -100,12 +99,16 @@ DISTGRAD_DECL void RendezvousGuest::give_up(Clock::duration tried, int attempts,
                     seconds_text(tried) + " to join the group at " + to_string(master_);
   auto const end = " (" + std::to_string(attempts) + " attempts, the last: " + last.message() + ")";
   if (last == errc::timeout && was_registered_) {
-    throw Error(errc::timeout, text + "; rank 0 answers there, but the group was not complete in "
-                                      "time: look at rank 0's output for the missing ranks" + end);
+    throw Error(errc::timeout, text +
+                                   "; rank 0 answers there, but the group was not complete in "
+                                   "time: look at rank 0's output for the missing ranks" +
+                                   end);
   }
-  throw Error(errc::unreachable, text + "; check that rank 0 runs, that MASTER_ADDR and "
-                                        "MASTER_PORT name it, and that no firewall is in "
-                                        "between" + end);
+  throw Error(errc::unreachable, text +
+                                     "; check that rank 0 runs, that MASTER_ADDR and "
+                                     "MASTER_PORT name it, and that no firewall is in "
+                                     "between" +
+                                     end);
 }
 
 }  // namespace distgrad::detail

@@ -17,9 +17,10 @@ namespace distgrad::detail {
                     to_string(HostPort{address.empty() ? "*" : address, port}) + ": " +
                     ec.message();
   if (ec == boost::system::errc::address_in_use) {
-    throw Error(errc::address_in_use, text + "; another program or an earlier run of this job "
-                                             "holds the port: end it, or choose another "
-                                             "MASTER_PORT for all workers");
+    throw Error(errc::address_in_use, text +
+                                          "; another program or an earlier run of this job "
+                                          "holds the port: end it, or choose another "
+                                          "MASTER_PORT for all workers");
   }
   throw Error(errc::unreachable, text + "; MASTER_ADDR must be an address of rank 0's machine");
 }
@@ -113,9 +114,8 @@ DISTGRAD_DECL void RendezvousHost::greet(Socket socket) {
   visitor->timer.async_wait([this, visitor](error_code ec) {
     if (!ec) dismiss(visitor);
   });
-  boost::asio::async_read(
-      visitor->socket, boost::asio::buffer(visitor->header_bytes),
-      [this, visitor](error_code ec, std::size_t) { on_header(visitor, ec); });
+  boost::asio::async_read(visitor->socket, boost::asio::buffer(visitor->header_bytes),
+                          [this, visitor](error_code ec, std::size_t) { on_header(visitor, ec); });
 }
 
 DISTGRAD_DECL void RendezvousHost::on_header(VisitorPtr const& visitor, error_code ec) {
@@ -136,8 +136,9 @@ DISTGRAD_DECL void RendezvousHost::on_registration(VisitorPtr const& visitor, er
   Registration registration;
   if (!ec) ec = decode_registration(visitor->header, visitor->metadata, secret_, registration);
   if (ec == errc::bad_secret) {
-    return answer(visitor, encode_problem({errc::bad_secret, "rank 0 does not know this job "
-                                                             "secret; give all workers the same"}));
+    return answer(visitor, encode_problem({errc::bad_secret,
+                                           "rank 0 does not know this job "
+                                           "secret; give all workers the same"}));
   }
   if (ec) return dismiss(visitor);
   visitor->timer.cancel();
@@ -156,8 +157,7 @@ DISTGRAD_DECL void RendezvousHost::watch(VisitorPtr const& visitor) {
   });
 }
 
-DISTGRAD_DECL void RendezvousHost::answer(VisitorPtr const& visitor,
-                                          std::vector<std::byte> frame) {
+DISTGRAD_DECL void RendezvousHost::answer(VisitorPtr const& visitor, std::vector<std::byte> frame) {
   visitor->answer = std::move(frame);
   boost::asio::async_write(visitor->socket, boost::asio::buffer(visitor->answer),
                            [this, visitor](error_code, std::size_t) {

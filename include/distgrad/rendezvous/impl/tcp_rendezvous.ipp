@@ -25,8 +25,8 @@ DISTGRAD_DECL std::vector<PeerAddress> TcpRendezvous::exchange(PeerAddress self,
                                                                Deadline deadline) {
   detail::check_world_size(world_size, self.info);
   if (options_.job_secret.size() > max_job_secret_bytes) {
-    throw Error(errc::invalid_argument, "the job secret is longer than " +
-                                            std::to_string(max_job_secret_bytes) + " bytes");
+    throw Error(errc::invalid_argument,
+                "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
   }
   if (world_size == 1) {
     detail::check_group({self});

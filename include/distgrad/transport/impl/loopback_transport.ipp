@@ -116,8 +116,8 @@ DISTGRAD_DECL LoopbackTransport::~LoopbackTransport() { close(); }
 
 DISTGRAD_DECL void LoopbackTransport::start(TransportSetup setup) {
   if (!setup.sink || setup.self.value >= setup.group.size()) {
-    throw Error(errc::invalid_argument, "transport start needs a sink and a group that has rank " +
-                                            to_string(setup.self));
+    throw Error(errc::invalid_argument,
+                "transport start needs a sink and a group that has rank " + to_string(setup.self));
   }
   setup_ = std::move(setup);
   for (auto const& peer : setup_.group) peers_.push_back(hub_->find(peer.endpoint));
@@ -176,9 +176,9 @@ DISTGRAD_DECL void LoopbackTransport::deliver(Item& item) {
   std::vector<Buffer> landing;
   bool accepted = true;
   if (auto const lengths = inbox_->lengths_of_taken(); !lengths.empty()) {
-    FrameHeader header{item.message.kind, item.message.flags,
-                       static_cast<std::uint32_t>(lengths.size()), item.message.call,
-                       item.message.metadata.size(), 0};
+    FrameHeader header{
+        item.message.kind, item.message.flags,           static_cast<std::uint32_t>(lengths.size()),
+        item.message.call, item.message.metadata.size(), 0};
     for (auto length : lengths) header.payload_bytes += length;
     landing = setup_.sink->landing(header, item.message.metadata, lengths);
     accepted = detail::fit_landing(landing, lengths);
@@ -195,9 +195,7 @@ DISTGRAD_DECL void LoopbackTransport::wake() noexcept { inbox_->wake(); }
 
 DISTGRAD_DECL void LoopbackTransport::close() noexcept { end(Item::What::left, errc::closed); }
 
-DISTGRAD_DECL void LoopbackTransport::abandon() noexcept {
-  end(Item::What::lost, errc::peer_lost);
-}
+DISTGRAD_DECL void LoopbackTransport::abandon() noexcept { end(Item::What::lost, errc::peer_lost); }
 
 DISTGRAD_DECL void LoopbackTransport::end(Item::What farewell, error_code why) noexcept {
   if (closed_.exchange(true)) return;

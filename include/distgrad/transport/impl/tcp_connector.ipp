@@ -60,10 +60,10 @@ DISTGRAD_DECL void TcpConnector::try_next_address() {
   auto const address = addresses_[next_++];
   channel_ = std::make_shared<HandshakeChannel>(Socket(shared_.io));
   channel_->limit(attempt_timeout);
-  channel_->socket().async_connect(
-      address, [self = shared_from_this(), channel = channel_](error_code ec) {
-        self->on_connected(channel, ec);
-      });
+  channel_->socket().async_connect(address,
+                                   [self = shared_from_this(), channel = channel_](error_code ec) {
+                                     self->on_connected(channel, ec);
+                                   });
 }
 
 DISTGRAD_DECL void TcpConnector::on_connected(std::shared_ptr<HandshakeChannel> channel,

@@ -29,8 +29,10 @@ inline boost::asio::ip::tcp::endpoint resolve_bind_address(boost::asio::io_conte
   boost::asio::ip::tcp::resolver resolver(io);
   auto const found = resolver.resolve(address, std::to_string(port), ec);
   if (ec || found.empty()) {
-    throw Error(errc::invalid_argument, "bind address '" + address + "' is neither an IP address "
-                                        "nor a name that resolves: " + ec.message());
+    throw Error(errc::invalid_argument, "bind address '" + address +
+                                            "' is neither an IP address "
+                                            "nor a name that resolves: " +
+                                            ec.message());
   }
   return found.begin()->endpoint();
 }

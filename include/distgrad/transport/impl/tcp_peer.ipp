@@ -178,10 +178,9 @@ DISTGRAD_DECL void TcpPeer::read() {
   std::array<iovec, 2> pieces;
   assembler_.prepare(pieces);
   asked_bytes_ = pieces[0].iov_len;
-  socket_->async_read_some(boost::asio::buffer(pieces[0].iov_base, asked_bytes_),
-                           [self = shared_from_this()](error_code ec, std::size_t count) {
-                             self->on_read(ec, count);
-                           });
+  socket_->async_read_some(
+      boost::asio::buffer(pieces[0].iov_base, asked_bytes_),
+      [self = shared_from_this()](error_code ec, std::size_t count) { self->on_read(ec, count); });
 }
 
 DISTGRAD_DECL void TcpPeer::on_read(error_code ec, std::size_t count) {

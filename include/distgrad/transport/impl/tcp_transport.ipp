@@ -26,12 +26,12 @@ inline std::string advertised(TcpShared& shared, TcpListener const& listener,
 
 inline void check_setup(TransportSetup const& setup) {
   if (!setup.sink || setup.self.value >= setup.group.size()) {
-    throw Error(errc::invalid_argument, "transport start needs a sink and a group that has rank " +
-                                            to_string(setup.self));
+    throw Error(errc::invalid_argument,
+                "transport start needs a sink and a group that has rank " + to_string(setup.self));
   }
   if (setup.job_secret.size() > max_job_secret_bytes) {
-    throw Error(errc::invalid_argument, "the job secret is longer than " +
-                                            std::to_string(max_job_secret_bytes) + " bytes");
+    throw Error(errc::invalid_argument,
+                "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
   }
 }
 
@@ -107,8 +107,7 @@ DISTGRAD_DECL std::size_t TcpTransport::run_until(time_point until) {
     running_ = true;
   }
   wakes_ = 0;
-  auto const handled =
-      until <= Clock::now() ? shared_.io.poll() : shared_.io.run_one_until(until);
+  auto const handled = until <= Clock::now() ? shared_.io.poll() : shared_.io.run_one_until(until);
   std::lock_guard lock(life_);
   running_ = false;
   if (ended_) release_sockets();
