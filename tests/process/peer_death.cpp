@@ -9,7 +9,6 @@
 namespace {
 
 using distgrad::condition;
-using distgrad::RRef;
 using distgrad::this_worker;
 using distgrad::Worker;
 using namespace std::chrono_literals;
@@ -31,20 +30,21 @@ bool wait_for_arrival() {
   return came;
 }
 
-void stay_for_ever() {
-  this_worker().rpc_sync<arrive>(0);
+void stay_in(Worker& self) {
+  self.rpc_sync<arrive>(0);
   std::mutex nobody;
   std::unique_lock lock(nobody);
   std::condition_variable().wait_for(lock, 10min, [] { return false; });
 }
+void stay_for_ever() { stay_in(this_worker()); }
 void stay_at(int rank) { this_worker().rpc_sync<stay_for_ever>(rank); }
 int add_one(int x) { return x + 1; }
 at::Tensor scale(at::Tensor const& x, double by) { return x.mul(by); }
 /// Its backward pass does not end.
 at::Tensor scale_and_stay(at::Tensor const& x) {
   auto const y = x.mul(2);
-  y.register_hook([](at::Tensor gradient) {
-    stay_for_ever();
+  y.register_hook([&self = this_worker()](at::Tensor gradient) {
+    stay_in(self);
     return gradient;
   });
   return y;
@@ -65,7 +65,7 @@ void check_lost(F&& f, std::string const& worker) {
     f();
     FAIL_CHECK("nothing failed");
   } catch (distgrad::Error const& error) {
-    CAPTURE(error.what());
+    CAPTURE(std::string(error.what()));
     CHECK(error.code() == condition::peer_lost);
     CHECK(std::string(error.what()).find("'" + worker + "'") != std::string::npos);
   }
@@ -138,7 +138,7 @@ TEST_CASE("a group ends although a process was killed while the others waited to
 }
 
 TEST_CASE("workers whose rank 0 is killed do not wait for it") {
-  // Rank 0 of the group under test is a process; its port is found by trying.
+  // Rank 0 of the group under test is a process; its port comes through a pipe.
   int pipe_ends[2];
   REQUIRE(::pipe(pipe_ends) == 0);
   processes::Process counting("host", {std::to_string(pipe_ends[1])});
