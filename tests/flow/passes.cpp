@@ -673,10 +673,11 @@ bool mentions(std::string const& text, std::string const& part) {
   return text.find(part) != std::string::npos;
 }
 
-std::string message_to(Worker const& worker, ContextId id, WorkerId to) {
+/// The message that brought `tensors` tensors to `to`.
+std::string message_to(Worker const& worker, ContextId id, WorkerId to, std::size_t tensors) {
   for (auto const& node : worker.context_part(id)->sends()) {
     auto const& send = static_cast<SendRpcBackward const&>(*node);
-    if (send.to() == to) return to_string(send.id());
+    if (send.to() == to && send.num_inputs() == tensors) return to_string(send.id());
   }
   return "none";
 }
@@ -688,7 +689,7 @@ void unused_result(Workers const& w) {
     w[0].rpc_sync<passes_add>("worker1", x, y);
     auto const report = report_of(ctx, x.mul(y).sum());
     CHECK(report.code == int(errc::pass_stuck));
-    CHECK(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1})));
+    CHECK(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1}, 2)));
     CHECK(mentions(report.text, "worker 0 sent to worker 1"));
     CHECK(w[0].debug_info().backward_passes == 0);
     CHECK(ctx.gradients().empty());
@@ -716,7 +717,8 @@ void done_participant(Workers const& w) {
   CHECK_FALSE(w[0].rpc_sync<forgets>("worker1", x).requires_grad());
   auto const report = report_of(ctx, w[0].rpc_sync<passes_mul>("worker1", x, y).sum());
   CHECK(report.code == int(errc::pass_stuck));
-  CHECK(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1})));
+  CHECK(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1}, 1)));
+  CHECK_FALSE(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1}, 2)));
 }
 
 void unused_further_away(Workers const& w) {
@@ -724,7 +726,7 @@ void unused_further_away(Workers const& w) {
   auto ctx = w[0].context();
   auto const report = report_of(ctx, w[0].rpc_sync<uses_a_neighbour>("worker1", x).sum());
   CHECK(report.code == int(errc::pass_stuck));
-  CHECK(mentions(report.text, message_to(w[1], ctx.id(), WorkerId{2})));
+  CHECK(mentions(report.text, message_to(w[1], ctx.id(), WorkerId{2}, 2)));
   CHECK(mentions(report.text, "worker 1 sent to worker 2"));
 }
 
