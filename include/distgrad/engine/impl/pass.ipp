@@ -247,6 +247,8 @@ DISTGRAD_DECL bool Pass::involves(WorkerId worker) const {
 /// Sends what the protocol asked for; called without the lock.
 DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
   if (actions.finished && protocol_.error()) executor_.cancel();
+  // Before anybody is told: whoever hears that the pass is over finds no trace of it here.
+  if (actions.finished && on_finished_) std::exchange(on_finished_, nullptr)();
   if (actions.send_done) {
     auto const last = protocol_.own_status(0);  // final: this part is complete
     send(id_.initiator, FrameKind::pass_done,
@@ -257,9 +259,7 @@ DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
          [&](Writer& out) { write_error(out, *protocol_.error()); });
   }
   for (auto const worker : actions.abort) send(worker, FrameKind::pass_abort);
-  if (!actions.finished) return;
-  changed_.notify_all();
-  if (on_finished_) std::exchange(on_finished_, nullptr)();
+  if (actions.finished) changed_.notify_all();
 }
 
 DISTGRAD_DECL void Pass::send(WorkerId to, FrameKind kind, unique_function<void(Writer&)> write) {
