@@ -1,0 +1,64 @@
+#pragma once
+// A host without transport, queues and threads: what is sent and submitted stays where the test
+// sees it.
+
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <distgrad/rpc/host.hpp>
+#include <distgrad/serialize/serializer.hpp>
+
+namespace fake_host {
+
+class FakeHost : public distgrad::Host {
+ public:
+  void send(distgrad::WorkerId to, distgrad::Message message,
+            distgrad::SendCompletion done) override {
+    sent.emplace_back(to, std::move(message));
+    if (done) done({});
+  }
+  void wake() noexcept override { ++wakes; }
+  void submit(std::uint64_t, distgrad::unique_function<void()> task) override {
+    tasks.push_back(std::move(task));
+  }
+  void pack(distgrad::Writer& out, std::vector<distgrad::Buffer>& buffers,
+            std::span<at::Tensor const> tensors) override {
+    distgrad::pack_tensors(out, buffers, tensors);
+  }
+  distgrad::ReceivedTensors unpack(distgrad::Reader& in,
+                                   std::span<distgrad::Buffer const> buffers) override {
+    return distgrad::unpack_tensors(in, buffers);
+  }
+  std::vector<distgrad::Buffer> landing(std::span<std::uint64_t const> lengths) override {
+    if (landing_fails) throw std::bad_alloc();
+    return distgrad::allocate_landings(lengths);
+  }
+  distgrad::TimeSource const& clock() const override { return clock_; }
+  void log(distgrad::LogLevel level, std::string_view text) const noexcept override {
+    logged.emplace_back(level, text);
+  }
+  void post(distgrad::unique_function<void()> continuation) override {
+    tasks.push_back(std::move(continuation));
+  }
+  void run_tasks() {
+    while (!tasks.empty()) {
+      auto task = std::move(tasks.front());
+      tasks.pop_front();
+      task();
+    }
+  }
+
+  std::vector<std::pair<distgrad::WorkerId, distgrad::Message>> sent;
+  std::deque<distgrad::unique_function<void()>> tasks;
+  mutable std::vector<std::pair<distgrad::LogLevel, std::string>> logged;
+  int wakes = 0;
+  bool landing_fails = false;
+
+ private:
+  distgrad::TimeSource clock_;
+};
+
+}  // namespace fake_host
