@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include <distgrad/config.hpp>
 #include <distgrad/rpc/function.hpp>
@@ -21,8 +22,9 @@ class Registry {
   /// @throws Error `invalid_argument` if the name is taken by another function.
   void define(std::string name, detail::ProgramFunction const& function);
 
-  /// The function a peer asked for. @throws Error `unknown_function`, with names that are near;
-  /// `signature_mismatch`; `refused` if two functions of the program have the name.
+  /// The function a peer asked for; overloads are told apart by their signatures.
+  /// @throws Error `unknown_function`, with names that are near; `signature_mismatch`; `refused` if
+  /// two functions of the program have both the name and the signature.
   FunctionEntry const& find(std::string_view name, std::uint64_t signature) const;
 
   /// The name calls of `function` use.
@@ -33,11 +35,13 @@ class Registry {
     FunctionEntry const* entry;
     bool ambiguous = false;
   };
+  using Overloads = std::vector<Slot>;
+  static Slot* find_overload(Overloads& overloads, std::uint64_t signature);
   void scan_program() const;
   std::string near_names(std::string_view name) const;
 
   mutable std::mutex mutex_;
-  mutable std::unordered_map<std::string_view, Slot> by_name_;
+  mutable std::unordered_map<std::string_view, Overloads> by_name_;
   mutable detail::ProgramFunction const* newest_seen_ = nullptr;
   std::deque<FunctionEntry> defined_;
   std::unordered_map<detail::ProgramFunction const*, std::string_view> renamed_;

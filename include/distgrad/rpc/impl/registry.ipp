@@ -29,23 +29,35 @@ DISTGRAD_DECL Registry::Registry() { scan_program(); }
 DISTGRAD_DECL void Registry::scan_program() const {
   auto const* newest = detail::program_functions().load();
   for (auto const* f = newest; f != newest_seen_; f = f->next) {
-    auto const [at, added] = by_name_.try_emplace(f->entry.name, Slot{&f->entry});
-    if (!added && at->second.entry->bind != f->entry.bind) at->second.ambiguous = true;
+    auto& overloads = by_name_[f->entry.name];
+    if (auto* const slot = find_overload(overloads, f->entry.signature)) {
+      if (slot->entry->bind != f->entry.bind) slot->ambiguous = true;
+    } else {
+      overloads.push_back({&f->entry});
+    }
   }
   newest_seen_ = newest;
+}
+
+DISTGRAD_DECL Registry::Slot* Registry::find_overload(Overloads& overloads,
+                                                      std::uint64_t signature) {
+  auto const at = std::ranges::find(overloads, signature,
+                                    [](Slot const& slot) { return slot.entry->signature; });
+  return at == overloads.end() ? nullptr : &*at;
 }
 
 DISTGRAD_DECL void Registry::define(std::string name, detail::ProgramFunction const& function) {
   std::lock_guard lock(mutex_);
   scan_program();
+  auto const is_other = [&](Slot const& s) { return s.entry->bind != function.entry.bind; };
   if (auto const at = by_name_.find(name);
-      at != by_name_.end() && at->second.entry->bind != function.entry.bind) {
+      at != by_name_.end() && std::ranges::any_of(at->second, is_other)) {
     throw Error(errc::invalid_argument, "the function name '" + name +
                                             "' is taken by another function of this worker");
   }
   auto& entry = defined_.emplace_back(function.entry);
   entry.name = std::move(name);
-  by_name_.insert_or_assign(entry.name, Slot{&entry});
+  by_name_.insert_or_assign(entry.name, Overloads{{&entry}});
   renamed_.insert_or_assign(&function, entry.name);
   has_renamed_.store(true, std::memory_order_release);
 }
@@ -64,16 +76,17 @@ DISTGRAD_DECL FunctionEntry const& Registry::find(std::string_view name,
                     "; a program registers what it uses in rpc_sync, rpc_async or remote, and "
                     "what it names with define");
   }
-  if (at->second.ambiguous) {
+  auto const* const slot = find_overload(at->second, signature);
+  if (slot && slot->ambiguous) {
     throw Error(errc::refused, "two functions of this program are called '" + std::string(name) +
                                    "'; give them names with define");
   }
-  if (at->second.entry->signature != signature) {
+  if (!slot) {
     throw Error(errc::signature_mismatch,
                 "'" + std::string(name) + "' takes or returns other types on this worker; build "
                                           "both programs from the same declaration");
   }
-  return *at->second.entry;
+  return *slot->entry;
 }
 
 DISTGRAD_DECL std::string_view Registry::name_of(detail::ProgramFunction const& function) const {
@@ -87,7 +100,7 @@ DISTGRAD_DECL std::string_view Registry::name_of(detail::ProgramFunction const& 
 DISTGRAD_DECL std::string Registry::near_names(std::string_view name) const {
   name = name.substr(0, 256);  // a peer chose it
   std::vector<std::pair<std::size_t, std::string_view>> ranked;
-  for (auto const& [known, slot] : by_name_) {
+  for (auto const& [known, overloads] : by_name_) {
     if (known.starts_with("lambda:")) continue;
     auto const distance = detail::edit_distance(name, known.substr(0, 256));
     if (distance <= 2 + name.size() / 3) ranked.emplace_back(distance, known);
