@@ -93,12 +93,10 @@ TEST_CASE("a name that another function has cannot be given again") {
   CHECK((registry.find("taken", sum.entry.signature).bind == sum.entry.bind));
 }
 
-TEST_CASE("two functions of one name are refused until they get names of their own") {
+TEST_CASE("two functions of one name and signature are refused until they get names of their own") {
   // As if two files had a function of this name in their anonymous namespaces.
-  static detail::ProgramFunction const first(
-      {"twin", sum.entry.signature, sum.entry.bind});
-  static detail::ProgramFunction const second(
-      {"twin", other.entry.signature, other.entry.bind});
+  static detail::ProgramFunction const first({"twin", sum.entry.signature, sum.entry.bind});
+  static detail::ProgramFunction const second({"twin", sum.entry.signature, other.entry.bind});
   Registry registry;
   auto const report = error_of_find(registry, "twin", sum.entry.signature);
   CHECK(report.code == errc::refused);
@@ -106,7 +104,17 @@ TEST_CASE("two functions of one name are refused until they get names of their o
   registry.define("twin 1", first);
   registry.define("twin 2", second);
   CHECK((registry.find("twin 1", sum.entry.signature).bind == sum.entry.bind));
-  CHECK((registry.find("twin 2", other.entry.signature).bind == other.entry.bind));
+  CHECK((registry.find("twin 2", sum.entry.signature).bind == other.entry.bind));
+}
+
+TEST_CASE("functions of one name are told apart by their signatures") {
+  static detail::ProgramFunction const first({"overload", sum.entry.signature, sum.entry.bind});
+  static detail::ProgramFunction const second({"overload", sums.entry.signature, sums.entry.bind});
+  Registry registry;
+  CHECK((registry.find("overload", sum.entry.signature).bind == sum.entry.bind));
+  CHECK((registry.find("overload", sums.entry.signature).bind == sums.entry.bind));
+  CHECK(error_of_find(registry, "overload", 1).code == errc::signature_mismatch);
+  CHECK_THROWS_AS(registry.define("overload", sum), Error);
 }
 
 TEST_CASE("functions of a library that is loaded later are found, too") {
