@@ -47,6 +47,8 @@ int sum_of(std::vector<int> values) {
 }
 long negate(long value) noexcept { return -value; }
 void nothing() {}
+int half(int x) { return x / 2; }
+double half(double x) { return x / 2; }
 
 template <class T>
 T echo(T value) {
@@ -163,6 +165,8 @@ void check_values(Worker& self) {
   CHECK((self.rpc_sync<echo<WorkerInfo>>(1, self.info()) == self.info()));
   CHECK(self.rpc_sync<sum_of>(1, std::vector{1, 2, 3}) == 6);
   CHECK(self.rpc_sync<negate>(1, 7) == -7);  // converted by the caller
+  CHECK(self.rpc_sync<static_cast<int (*)(int)>(half)>(1, 3) == 1);  // overloads
+  CHECK(self.rpc_sync<static_cast<double (*)(double)>(half)>(1, 3) == 1.5);
   self.rpc_sync<nothing>(1);
   self.rpc_async<nothing>(1).get();
 }

@@ -30,6 +30,24 @@ void wander(int hops) {
 }
 int ask(int rank, int x) { return this_worker().rpc_sync<held>(rank, x); }
 
+/// Its backward pass is held at the gate.
+at::Tensor scale_and_hold(at::Tensor const& x) {
+  auto const y = x.mul(2);
+  y.register_hook([](at::Tensor gradient) {
+    gate.pass();
+    return gradient;
+  });
+  return y;
+}
+at::Tensor scale(at::Tensor const& x) { return x.mul(2); }
+
+void check_backward(Worker& self, int rank) {
+  auto const x = at::ones({2}).set_requires_grad(true);
+  auto context = self.context();
+  context.backward({self.rpc_sync<scale>(rank, x).sum()});
+  CHECK(context.gradient(x).equal(at::ones({2}).mul(2)));
+}
+
 void check_everything_is_closed(Worker& self, distgrad::RRef<int> const& rref) {
   CHECK(rig::error_of([&] { self.rpc_sync<add_one>(1, 1); }) == errc::closed);
   CHECK(rig::error_of([&] { self.rpc_sync<add_one>(self.rank(), 1); }) == errc::closed);
@@ -237,4 +255,27 @@ TEST_CASE_TEMPLATE("a handler that waits for a call does not hold up the end of 
   CHECK(is_over(end));
   REQUIRE(call.wait_for(30s));
   CHECK(rig::error_of([&] { call.get(); }) == errc::closed);
+}
+
+TEST_CASE_TEMPLATE("a stop ends backward passes, here and where they need the worker", Engine,
+                   DISTGRAD_ENGINES) {
+  for (int stopped : {0, 1}) {
+    CAPTURE(stopped);
+    rig::Cluster<3, Engine> cluster;
+    gate.shut();
+    auto pass = in_background([&] {
+      Worker& self = cluster[0];
+      auto const x = at::ones({2}).set_requires_grad(true);
+      auto context = self.context();
+      context.backward({self.rpc_sync<scale_and_hold>(1, x).sum()});
+    });
+    REQUIRE(gate.wait_for_visitor());  // worker1 is in the middle of it
+    auto stop = in_background([&] { cluster[stopped].stop(); });
+    REQUIRE(is_over(pass));
+    CHECK(rig::error_of([&] { pass.get(); }) == errc::closed);
+    gate.open();
+    REQUIRE(is_over(stop));
+    CHECK(cluster[0].debug_info().backward_passes == 0);
+    check_backward(cluster[2], 1 - stopped);
+  }
 }
