@@ -42,8 +42,8 @@ DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
   std::size_t next = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (!(std::to_integer<unsigned>(bits[i / 8]) >> (i % 8) & 1)) continue;
-    if (next == received.tensors.size()) break;
-    frame.gradients[i] = std::move(received.tensors[next++]);
+    if (next < received.tensors.size()) frame.gradients[i] = std::move(received.tensors[next]);
+    ++next;
   }
   if (!in.ok() || next != received.tensors.size()) {
     throw Error(errc::bad_value, "a gradient message has another number of tensors than it says");
