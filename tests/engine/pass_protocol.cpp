@@ -96,6 +96,7 @@ TEST_CASE("a DONE of a worker that nobody named yet counts") {
   auto pass = initiator();
   pass.gradient_sent(w1);
   CHECK(is_nothing(pass.done(w2, last(0, 1))));  // overtook w1's
+  CHECK(pass.participants() == std::set{w1, w2});
   CHECK(is_nothing(pass.local_part_complete()));
   CHECK(only_finishes(pass.done(w1, last(1, 1, {w2}))));
 }
@@ -243,6 +244,43 @@ TEST_CASE("a busy worker is no standstill") {
   }
 }
 
+TEST_CASE("workers that have become busy since the first of two rounds are no standstill") {
+  Stuck s;
+  auto const one = idle(0, 1, 1, {w2});
+  auto busy = one;
+  busy.is_idle = false;
+  CHECK(is_nothing(s.round(one, idle(0, 0, 1))));
+  CHECK(is_nothing(s.round(busy, idle(0, 0, 1))));
+}
+
+TEST_CASE("a gradient that was sent since the first of two rounds is no standstill") {
+  Stuck s;
+  CHECK(is_nothing(s.round(idle(0, 0, 1, {w2}), idle(0, 0, 1))));
+  CHECK(is_nothing(s.round(idle(0, 1, 1, {w2}), idle(0, 0, 1))));
+}
+
+TEST_CASE("without the initiator's own answer no round is complete") {
+  auto pass = initiator();
+  pass.gradient_sent(w1);
+  for (int i = 0; i < 4; ++i) {
+    auto const asked = pass.tick().query_round;
+    CHECK(is_nothing(pass.status(w1, idle(asked, 1, 1, {w0}))));
+  }
+}
+
+TEST_CASE("an answer to an earlier round is ignored") {
+  Stuck s;
+  auto const one = idle(0, 1, 1, {w2});
+  CHECK(is_nothing(s.round(one, idle(0, 0, 1))));
+  auto const asked = s.pass.tick().query_round;
+  s.pass.status(w0, idle(asked, 1, 0, {w1}));
+  auto answer = one;
+  answer.round = asked;
+  s.pass.status(w1, answer);
+  CHECK(is_nothing(s.pass.status(w2, idle(asked - 1, 0, 1))));
+  CHECK(s.pass.status(w2, idle(asked, 0, 1)).finished);
+}
+
 TEST_CASE("workers that were busy in the first of two rounds need another") {
   Stuck s;
   auto const one = idle(0, 1, 1, {w2}), two = idle(0, 0, 1);
@@ -301,6 +339,8 @@ TEST_CASE("what a worker that is done sent, and nobody received, is still on its
   pass.done(w1, last(1, 1, {w0}));
   for (int round = 0; round < 5; ++round) {
     auto const asked = pass.tick().query_round;
+    // Whatever it says after its DONE is not counted a second time.
+    CHECK(is_nothing(pass.status(w1, idle(asked, 0, 1))));
     CHECK(is_nothing(pass.status(w0, idle(asked, 1, 0, {w1}))));
   }
 }
