@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr time_point start{std::chrono::hours(1000)};
-Deadline at(std::chrono::nanoseconds offset) {
+Deadline due(std::chrono::nanoseconds offset) {
   return {start + std::chrono::duration_cast<Clock::duration>(offset)};
 }
 std::vector<CallId> ids(std::initializer_list<std::uint64_t> values) {
@@ -31,7 +31,7 @@ TEST_CASE("an empty wheel has nothing to do") {
 
 TEST_CASE("a call expires once, at its deadline and not before") {
   DeadlineWheel wheel;
-  wheel.add({1}, at(5ms));
+  wheel.add({1}, due(5ms));
   CHECK(wheel.size() == 1);
   CHECK((wheel.next() == start + 5ms));
   CHECK(wheel.expire(start + 4999us).empty());
@@ -43,7 +43,7 @@ TEST_CASE("a call expires once, at its deadline and not before") {
 
 TEST_CASE("a deadline between two slots expires in the later one") {
   DeadlineWheel wheel;
-  wheel.add({1}, at(5ms + 1ns));
+  wheel.add({1}, due(5ms + 1ns));
   CHECK(wheel.expire(start + 5ms + 1ns).empty());
   CHECK((wheel.next() == start + 6ms));
   CHECK((wheel.expire(start + 6ms) == ids({1})));
@@ -51,10 +51,10 @@ TEST_CASE("a deadline between two slots expires in the later one") {
 
 TEST_CASE("calls expire in the order of their deadlines, the nearest is next") {
   DeadlineWheel wheel;
-  wheel.add({1}, at(30ms));
-  wheel.add({2}, at(10ms));
-  wheel.add({3}, at(20ms));
-  wheel.add({4}, at(10ms));
+  wheel.add({1}, due(30ms));
+  wheel.add({2}, due(10ms));
+  wheel.add({3}, due(20ms));
+  wheel.add({4}, due(10ms));
   CHECK((wheel.next() == start + 10ms));
   CHECK((wheel.expire(start + 20ms) == ids({2, 4, 3})));
   CHECK(wheel.size() == 1);
@@ -72,8 +72,8 @@ TEST_CASE("a call without a deadline is not kept") {
 
 TEST_CASE("a cancelled call does not expire, and others of its slot do") {
   DeadlineWheel wheel;
-  auto const first = wheel.add({1}, at(5ms));
-  wheel.add({2}, at(5ms));
+  auto const first = wheel.add({1}, due(5ms));
+  wheel.add({2}, due(5ms));
   wheel.cancel({1}, first);
   wheel.cancel({1}, first);  // twice is once
   CHECK(wheel.size() == 1);
