@@ -90,7 +90,7 @@ std::vector<RRef<at::Tensor>> parameters_of(RRef<Stage> const& stage) {
     count += parameter.numel();
     references.push_back(distgrad::this_worker().make_rref(parameter));
   }
-  std::cout << "holds " << references.size() << " parameters, " << count << " numbers"
+  std::cout << "holds " << references.size() << " parameters with " << count << " numbers"
             << std::endl;
   return references;
 }
@@ -321,7 +321,7 @@ bool run_trainer(TcpEngine& engine, Arguments const& arguments) {
 int run_worker(Arguments const& arguments) {
   at::set_num_threads(1);  // sums in one order, here and in the comparison
   auto const settings = distgrad::RendezvousSettings::from_environment();
-  if (settings.world_size != worker_names.size()) fail("WORLD_SIZE must be 3");
+  if (settings.world_size != worker_names.size()) fail("WORLD_SIZE must be 3; ./scripts/demo sets it");
   TcpEngine engine = TcpEngine::from_environment({.name = worker_names[settings.rank]});
   bool const is_good = engine.rank() != 0 || run_trainer(engine, arguments);
   engine.shutdown(std::chrono::nanoseconds(0));  // the stages serve until the trainer is here

@@ -89,7 +89,7 @@ install_libtorch() {
   export CMAKE_PREFIX_PATH
 }
 
-# prepare PRESET: afterwards $build is a configured folder.
+# prepare PRESET [CMAKE_OPTION]...: afterwards $build is a configured folder.
 prepare() {
   build=build/$1
   [[ -z $libtorch ]] || build=build/libtorch-$libtorch/${1/#dev/build}
@@ -100,5 +100,6 @@ prepare() {
   say "configuring $build"
   # Kept in the build folder, or a later run without the variable would find another libtorch.
   local prefixes=${CMAKE_PREFIX_PATH:-}
-  cmake --preset "$1" -B "$build" ${prefixes:+-D "CMAKE_PREFIX_PATH=${prefixes//:/;}"}
+  cmake --preset "$1" -B "$build" ${prefixes:+-D "CMAKE_PREFIX_PATH=${prefixes//:/;}"} \
+    "${@:2}"
 }

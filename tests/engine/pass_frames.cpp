@@ -20,15 +20,16 @@ AutogradMessageId const message{WorkerId{6}, Incarnation{7}, 8};
 struct Fixture {
   recording_host::RecordingHost host;
 
-  detail::GradientFrame read(std::span<std::byte const> metadata,
+  distgrad::detail::GradientFrame read(std::span<std::byte const> metadata,
                              std::span<Buffer const> buffers) {
     Reader in(metadata);
     CHECK(in.id<PassId>() == pass);
-    return detail::read_gradient(host, in, buffers);
+    return distgrad::detail::read_gradient(host, in, buffers);
   }
-  detail::GradientFrame round_trip(variable_list const& gradients, bool retain = false,
+  distgrad::detail::GradientFrame round_trip(variable_list const& gradients, bool retain = false,
                                    bool create = false) {
-    auto const frame = detail::gradient_message(host, pass, message, retain, create, gradients);
+    auto const frame =
+        distgrad::detail::gradient_message(host, pass, message, retain, create, gradients);
     CHECK((frame.kind == FrameKind::gradient));
     return read(frame.metadata, frame.buffers);
   }
@@ -75,7 +76,7 @@ TEST_CASE_FIXTURE(Fixture, "gradients arrive as they were sent, undefined ones a
 TEST_CASE_FIXTURE(Fixture, "an undefined gradient takes one bit") {
   auto const size = [&](std::size_t count) {
     auto const frame =
-        detail::gradient_message(host, pass, message, false, false, variable_list(count));
+        distgrad::detail::gradient_message(host, pass, message, false, false, variable_list(count));
     CHECK(frame.buffers.empty());
     return frame.metadata.size();
   };
@@ -101,7 +102,7 @@ TEST_CASE_FIXTURE(Fixture, "sparse gradients and those of other types arrive") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "a gradient message that is cut off is refused") {
-  auto const frame = detail::gradient_message(host, pass, message, true, false,
+  auto const frame = distgrad::detail::gradient_message(host, pass, message, true, false,
                                               {at::ones({2}), at::Tensor(), at::ones({3})});
   for (std::size_t size = pass_id_bytes; size < frame.metadata.size(); ++size) {
     CAPTURE(size);
@@ -123,7 +124,7 @@ TEST_CASE_FIXTURE(Fixture, "a count that nothing stands behind is refused before
 }
 
 TEST_CASE_FIXTURE(Fixture, "bits that do not match the tensors are refused") {
-  auto frame = detail::gradient_message(host, pass, message, false, false,
+  auto frame = distgrad::detail::gradient_message(host, pass, message, false, false,
                                         {at::ones({2}), at::Tensor(), at::ones({3})});
   auto& bits = frame.metadata[pass_id_bytes + 16 + 1 + 4];
   REQUIRE(bits == std::byte{0b101});
@@ -136,7 +137,7 @@ TEST_CASE_FIXTURE(Fixture, "bits that do not match the tensors are refused") {
 
 TEST_CASE_FIXTURE(Fixture, "damaged gradient messages give an error or gradients, nothing else") {
   std::mt19937 random(3);
-  auto const frame = detail::gradient_message(host, pass, message, false, false,
+  auto const frame = distgrad::detail::gradient_message(host, pass, message, false, false,
                                               {at::ones({2, 2}), at::Tensor(), at::ones({3})});
   int refused = 0;
   for (int i = 0; i < 3000; ++i) {
@@ -153,9 +154,9 @@ TEST_CASE_FIXTURE(Fixture, "damaged gradient messages give an error or gradients
 TEST_CASE("a status arrives as it was sent") {
   for (auto const& sent : {PassStatus{}, some_status()}) {
     Writer out;
-    detail::write_status(out, sent);
+    distgrad::detail::write_status(out, sent);
     Reader in(out.bytes());
-    auto const got = detail::read_status(in);
+    auto const got = distgrad::detail::read_status(in);
     CHECK(got.round == sent.round);
     CHECK(got.is_idle == sent.is_idle);
     CHECK(got.sent == sent.sent);
@@ -167,23 +168,23 @@ TEST_CASE("a status arrives as it was sent") {
 
 TEST_CASE("a status that is cut off or goes on is refused") {
   Writer out;
-  detail::write_status(out, some_status());
+  distgrad::detail::write_status(out, some_status());
   for (std::size_t size = 0; size < out.size_bytes(); ++size) {
     CAPTURE(size);
     Reader in(std::span(out.bytes()).first(size));
-    CHECK(is_refused([&] { detail::read_status(in); }));
+    CHECK(is_refused([&] { distgrad::detail::read_status(in); }));
   }
   out.number(std::uint8_t{0});
   Reader in(out.bytes());
-  CHECK(is_refused([&] { detail::read_status(in); }));
+  CHECK(is_refused([&] { distgrad::detail::read_status(in); }));
 }
 
 TEST_CASE("a status with an absurd number of peers is refused before memory is taken") {
   for (std::size_t at : {21, 29}) {  // where the number of peers and of awaited messages stand
     Writer out;
-    detail::write_status(out, {});
+    distgrad::detail::write_status(out, {});
     out.patch(at, std::uint64_t{1} << 60);
     Reader in(out.bytes());
-    CHECK(is_refused([&] { detail::read_status(in); }));
+    CHECK(is_refused([&] { distgrad::detail::read_status(in); }));
   }
 }

@@ -376,7 +376,7 @@ TEST_CASE("a status says what was counted") {
 namespace {
 
 /// Workers that send gradients to each other by a random plan, over a network that keeps the order
-/// of each pair and nothing else. A plan may keep gradients back: then the pass must be found stuck.
+/// of each pair and nothing else. A plan may lack a gradient: then the pass must be found stuck.
 class Simulation {
  public:
   Simulation(unsigned seed, bool keeps_back) : random_(seed), workers_(pick(2, 5)) {

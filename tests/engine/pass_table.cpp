@@ -7,6 +7,9 @@
 
 #include <ATen/ops/ones.h>
 
+#include <functional>
+#include <memory>
+
 using namespace distgrad;
 
 namespace {
@@ -15,7 +18,9 @@ constexpr WorkerId w0{0}, w2{2};
 
 /// Worker 1 with a context, in which it got `x` from worker 0 and answered `x * 3`.
 struct Fixture : recording_host::End {
-  Fixture() : End(1) { table = std::make_unique<PassTable>(agent, contexts, std::chrono::seconds(1)); }
+  Fixture() : End(1) {
+    table = std::make_unique<PassTable>(agent, contexts, std::chrono::seconds(1));
+  }
 
   ContextTable contexts{ids};
   std::unique_ptr<PassTable> table;
@@ -33,7 +38,7 @@ struct Fixture : recording_host::End {
     context->add_send(answer, w0, result);
   }
   Message gradient(AutogradMessageId message, variable_list const& gradients) {
-    return detail::gradient_message(*host, pass, message, false, false, gradients);
+    return distgrad::detail::gradient_message(*host, pass, message, false, false, gradients);
   }
   Message control(FrameKind kind, std::function<void(Writer&)> write = nullptr) {
     Writer out;
@@ -84,14 +89,14 @@ TEST_CASE_FIXTURE(Fixture, "[DA-76] no pass runs after a send function got its g
   CHECK(sent[0].to == w0);
   Reader in(sent[0].message.metadata);
   CHECK(in.id<PassId>() == pass);
-  auto const frame = detail::read_gradient(*host, in, sent[0].message.buffers);
+  auto const frame = distgrad::detail::read_gradient(*host, in, sent[0].message.buffers);
   CHECK(frame.message == request);
   CHECK(frame.gradients.at(0).equal(at::ones({2}).mul(3)));
 
   CHECK((sent[1].message.kind == FrameKind::pass_done));
   Reader done(sent[1].message.metadata);
   CHECK(done.id<PassId>() == pass);
-  auto const last = detail::read_status(done);
+  auto const last = distgrad::detail::read_status(done);
   CHECK(last.sent == 1);
   CHECK(last.received == 1);
   CHECK(last.peers == std::set{w0});
@@ -129,7 +134,7 @@ TEST_CASE_FIXTURE(Fixture, "an abort between arrival and work leaves no gradient
   CHECK_FALSE(context->gradient(weight).defined());
 }
 
-TEST_CASE_FIXTURE(Fixture, "gradients for a context that is not here are reported to the initiator") {
+TEST_CASE_FIXTURE(Fixture, "gradients for a context that is not here are reported") {
   receive(2, gradient(answer, {at::ones({2})}));
   auto const error = only_failure();
   CHECK((error.code == errc::unknown_context));
@@ -190,7 +195,7 @@ TEST_CASE_FIXTURE(Fixture, "a part answers a query with what it waits for") {
     CHECK((sent.back().message.kind == FrameKind::pass_status));
     Reader in(sent.back().message.metadata);
     in.id<PassId>();
-    return detail::read_status(in);
+    return distgrad::detail::read_status(in);
   };
   CHECK_FALSE(asked().is_idle);  // its work waits for a thread
   host->run_tasks();
@@ -222,7 +227,8 @@ TEST_CASE_FIXTURE(Fixture, "the release of a context and the end of the engine e
     answer_a_call();
     context->add_send({WorkerId{1}, Incarnation{41}, 9}, w2, std::vector{weight.mul(2)});
     PassId const next{id, w0, closes ? 8u : 7u};
-    receive(0, detail::gradient_message(*host, next, answer, true, false, {at::ones({2})}));
+    receive(0, distgrad::detail::gradient_message(*host, next, answer, true, false,
+                                                  {at::ones({2})}));
     CHECK(table->size() == 1);
     closes ? table->close() : table->release(id);
     CHECK(table->size() == 0);
@@ -249,7 +255,7 @@ TEST_CASE_FIXTURE(Fixture, "messages about passes that are not here are ignored"
 TEST_CASE_FIXTURE(Fixture, "a pass that started here does not begin again with a late gradient") {
   context = contexts.create();
   PassId const own{context->id(), WorkerId{1}, 1};
-  receive(0, detail::gradient_message(*host, own, answer, false, false, {at::ones({2})}));
+  receive(0, distgrad::detail::gradient_message(*host, own, answer, false, false, {at::ones({2})}));
   CHECK(table->size() == 0);
   CHECK(host->take_sent().empty());
 }

@@ -433,7 +433,8 @@ at::Tensor sparse_rows(at::Tensor const& indices, at::Tensor const& values) {
   return at::sparse_coo_tensor(indices, values, {3, 3}, values.options().layout(at::kSparse));
 }
 
-bool passes_contiguous = true;
+enum class Parts { contiguous, strided_values, strided_indices };
+Parts passes_parts;
 std::vector<at::Tensor> passes_views;
 bool passes_keep_views = false;
 void const* passes_seen_indices = nullptr;
@@ -444,11 +445,14 @@ struct SparseGradient : torch::autograd::Function<SparseGradient> {
                                                  torch::autograd::variable_list) {
     auto indices = at::arange(2, at::kLong).reshape({1, 2});
     auto values = at::ones({2, 3});
-    if (!passes_contiguous) {
-      indices = at::arange(2, at::kLong).reshape({2, 1}).expand({2, 2}).select(1, 0).reshape({1, 2});
-      values = at::ones({1, 3}).expand({2, 3});
+    if (passes_parts == Parts::strided_values) values = at::ones({1, 3}).expand({2, 3});
+    if (passes_parts == Parts::strided_indices) {
+      auto const each_twice = at::arange(2, at::kLong).reshape({1, 2, 1}).repeat({1, 1, 2});
+      indices = each_twice.select(2, 0);
     }
     auto gradient = sparse_rows(indices, values);
+    if (passes_parts == Parts::strided_values) CHECK_FALSE(gradient._values().is_contiguous());
+    if (passes_parts == Parts::strided_indices) CHECK_FALSE(gradient._indices().is_contiguous());
     passes_seen_data = gradient._values().data_ptr();
     passes_seen_indices = gradient._indices().data_ptr();
     if (passes_keep_views) passes_views = {gradient._indices(), gradient._values()};
@@ -460,16 +464,18 @@ at::Tensor two_rows(double value) {
   return sparse_rows(at::arange(2, at::kLong).reshape({1, 2}), at::ones({2, 3}).mul(value));
 }
 
-void sparse_copies(Workers const& w, bool contiguous, bool keep_views) {
-  passes_contiguous = contiguous;
+void sparse_copies(Workers const& w, Parts parts, bool keep_views) {
+  passes_parts = parts;
   passes_keep_views = keep_views;
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<passes_add>("worker1", SparseGradient::apply(x), y).sum();
   ctx.backward({root}, {.retain_graph = true});
   REQUIRE(ctx.gradient(x).is_sparse());
-  CHECK((ctx.gradient(x)._values().data_ptr() == passes_seen_data) == contiguous);
-  if (contiguous) CHECK(ctx.gradient(x)._indices().data_ptr() == passes_seen_indices);
+  CHECK((ctx.gradient(x)._values().data_ptr() == passes_seen_data) ==
+        (parts == Parts::contiguous));
+  CHECK((ctx.gradient(x)._indices().data_ptr() == passes_seen_indices) ==
+        (parts == Parts::contiguous));
   CHECK(same(ctx.gradient(x), two_rows(1)));
   for (int i = 0; i < 10; ++i) ctx.backward({root}, {.retain_graph = true});
   CHECK(same(ctx.gradient(x), two_rows(11)));
@@ -516,13 +522,14 @@ TEST_CASE_TEMPLATE("[DA-61] a gradient nobody else has is kept, any other is cop
 TEST_CASE_TEMPLATE("[DA-62] a contiguous sparse gradient is kept, any other is copied", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) {
-    sparse_copies(w, true, false);
-    sparse_copies(w, false, false);
+    sparse_copies(w, Parts::contiguous, false);
+    sparse_copies(w, Parts::strided_values, false);
+    sparse_copies(w, Parts::strided_indices, false);
   });
 }
 TEST_CASE_TEMPLATE("[DA-63] views of a sparse gradient do not make it copied", Engine,
                    DISTGRAD_ENGINES) {
-  rig::on_cluster<Engine>([](Workers const& w) { sparse_copies(w, true, true); });
+  rig::on_cluster<Engine>([](Workers const& w) { sparse_copies(w, Parts::contiguous, true); });
 }
 TEST_CASE_TEMPLATE("[DA-64] sparse gradients of a remote table accumulate on its owner", Engine,
                    DISTGRAD_ENGINES) {
