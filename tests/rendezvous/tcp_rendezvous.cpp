@@ -248,6 +248,7 @@ TEST_CASE("a worker that finds nobody says where it tried, how long and what to 
     for (std::string const& part :
          {std::string("'lonely' (rank 1)"), where, std::string("tried for "),
           std::string("MASTER_ADDR"), std::string("refused")}) {
+      CAPTURE(error.text());
       CAPTURE(part);
       CHECK(has(error.text(), part));
     }

@@ -33,6 +33,7 @@ error_code RendezvousGuest::complete(Deadline deadline, Start start) {
 DISTGRAD_DECL std::vector<PeerAddress> RendezvousGuest::run(Deadline deadline) {
   auto const started = Clock::now();
   std::minstd_rand random(self_.self.info.incarnation.value + self_.self.info.id.value + 1);
+  error_code reason;
   int pause = 20;  // milliseconds; grows, and differs between workers so that they do not stampede
   for (int attempts = 1;; ++attempts) {
     RendezvousAnswer answer;
@@ -41,8 +42,10 @@ DISTGRAD_DECL std::vector<PeerAddress> RendezvousGuest::run(Deadline deadline) {
     socket_.close(ignored);
     if (!failed && answer.error) throw Error(answer.error->code, answer.error->text);
     if (!failed) return std::move(answer.group);
+    // An attempt that the deadline cuts short says less than the one before.
+    if (failed != errc::timeout || was_registered_ || !reason) reason = failed;
     if (deadline.has_passed(Clock::now() + milliseconds(pause))) {
-      give_up(Clock::now() - started, attempts, failed);
+      give_up(Clock::now() - started, attempts, reason);
     }
     ::poll(nullptr, 0, pause / 2 + static_cast<int>(random() % pause));
     pause = std::min(2 * pause, 500);
