@@ -52,7 +52,7 @@ struct Run {
     encode_values(out, args...);
     Reader reader(writer.bytes());
     Decoder in{reader, tensors, {}, services};
-    call = detail::Registered<F>::function.entry.bind(in);
+    call = distgrad::detail::Registered<F>::function.entry.bind(in);
     CHECK(reader.at_end());
     call->run([this](std::exception_ptr e) {
       ++done;
@@ -128,7 +128,7 @@ TEST_CASE("a function that returns a future is done when the future is") {
 TEST_CASE("a result that cannot be sent can stay, and says so when it should leave") {
   Run<make_opaque> run(6);
   auto const kept = run.call->take_result();
-  CHECK(kept.type == &detail::type_key<Opaque>);
+  CHECK(kept.type == &distgrad::detail::type_key<Opaque>);
   CHECK(std::string(kept.type_name).find("Opaque") != std::string::npos);
   CHECK(static_cast<Opaque const*>(kept.value.get())->value == 6);
   Writer out;
@@ -160,7 +160,7 @@ TEST_CASE("arguments that are cut off are noticed before the function runs") {
 TEST_CASE("signatures tell argument and result types apart, not how they are passed") {
   auto const of = []<class R, class... A>(R (*)(A...)) {
     using S = Shape<R (*)(A...)>;
-    return detail::function_signature<typename S::Result, typename S::Parameters>::value;
+    return distgrad::detail::function_signature<typename S::Result, typename S::Parameters>::value;
   };
   CHECK(of(static_cast<int (*)(int)>(nullptr)) ==
         of(static_cast<int const& (*)(int const&)>(nullptr)));

@@ -14,8 +14,8 @@ int summations(int x) { return x; }
 int unrelated() { return 0; }
 
 template <auto F>
-detail::ProgramFunction const& program_function() {
-  return detail::Registered<F>::function;
+distgrad::detail::ProgramFunction const& program_function() {
+  return distgrad::detail::Registered<F>::function;
 }
 // Being named here is what links them into the program.
 auto const& sum = program_function<summation>();
@@ -95,8 +95,8 @@ TEST_CASE("a name that another function has cannot be given again") {
 
 TEST_CASE("two functions of one name and signature are refused until they get names of their own") {
   // As if two files had a function of this name in their anonymous namespaces.
-  static detail::ProgramFunction const first({"twin", sum.entry.signature, sum.entry.bind});
-  static detail::ProgramFunction const second({"twin", sum.entry.signature, other.entry.bind});
+  static distgrad::detail::ProgramFunction const first({"twin", sum.entry.signature, sum.entry.bind});
+  static distgrad::detail::ProgramFunction const second({"twin", sum.entry.signature, other.entry.bind});
   Registry registry;
   auto const report = error_of_find(registry, "twin", sum.entry.signature);
   CHECK(report.code == errc::refused);
@@ -108,8 +108,8 @@ TEST_CASE("two functions of one name and signature are refused until they get na
 }
 
 TEST_CASE("functions of one name are told apart by their signatures") {
-  static detail::ProgramFunction const first({"overload", sum.entry.signature, sum.entry.bind});
-  static detail::ProgramFunction const second({"overload", sums.entry.signature, sums.entry.bind});
+  static distgrad::detail::ProgramFunction const first({"overload", sum.entry.signature, sum.entry.bind});
+  static distgrad::detail::ProgramFunction const second({"overload", sums.entry.signature, sums.entry.bind});
   Registry registry;
   CHECK((registry.find("overload", sum.entry.signature).bind == sum.entry.bind));
   CHECK((registry.find("overload", sums.entry.signature).bind == sums.entry.bind));
@@ -120,6 +120,6 @@ TEST_CASE("functions of one name are told apart by their signatures") {
 TEST_CASE("functions of a library that is loaded later are found, too") {
   Registry const registry;
   CHECK(error_of_find(registry, "loaded later").code == errc::unknown_function);
-  static detail::ProgramFunction const late({"loaded later", 1, sum.entry.bind});
+  static distgrad::detail::ProgramFunction const late({"loaded later", 1, sum.entry.bind});
   CHECK((registry.find("loaded later", 1).bind == sum.entry.bind));
 }
