@@ -5,7 +5,7 @@
 namespace {
 
 using namespace distgrad;
-using detail::RegistrationTable;
+using distgrad::detail::RegistrationTable;
 
 PeerAddress worker(std::uint32_t rank, std::string name) {
   return {{std::move(name), WorkerId{rank}, Incarnation{1}}, "e"};
@@ -48,6 +48,6 @@ TEST_CASE("a long list of missing ranks is cut") {
 }
 
 TEST_CASE("times are told in tenths of a second") {
-  CHECK(detail::seconds_text(milliseconds(2549)) == "2.5 s");
-  CHECK(detail::seconds_text(milliseconds(0)) == "0.0 s");
+  CHECK(distgrad::detail::seconds_text(milliseconds(2549)) == "2.5 s");
+  CHECK(distgrad::detail::seconds_text(milliseconds(0)) == "0.0 s");
 }

@@ -101,7 +101,7 @@ class Stranger {
 };
 
 std::string registration_bytes(PeerAddress const& self, std::uint32_t world_size) {
-  auto const frame = detail::encode_registration({self, world_size}, "");
+  auto const frame = distgrad::detail::encode_registration({self, world_size}, "");
   return {reinterpret_cast<char const*>(frame.data()), frame.size()};
 }
 

@@ -95,8 +95,10 @@ TEST_CASE("a name that another function has cannot be given again") {
 
 TEST_CASE("two functions of one name and signature are refused until they get names of their own") {
   // As if two files had a function of this name in their anonymous namespaces.
-  static distgrad::detail::ProgramFunction const first({"twin", sum.entry.signature, sum.entry.bind});
-  static distgrad::detail::ProgramFunction const second({"twin", sum.entry.signature, other.entry.bind});
+  static distgrad::detail::ProgramFunction const first(
+      {"twin", sum.entry.signature, sum.entry.bind});
+  static distgrad::detail::ProgramFunction const second(
+      {"twin", sum.entry.signature, other.entry.bind});
   Registry registry;
   auto const report = error_of_find(registry, "twin", sum.entry.signature);
   CHECK(report.code == errc::refused);
@@ -108,8 +110,10 @@ TEST_CASE("two functions of one name and signature are refused until they get na
 }
 
 TEST_CASE("functions of one name are told apart by their signatures") {
-  static distgrad::detail::ProgramFunction const first({"overload", sum.entry.signature, sum.entry.bind});
-  static distgrad::detail::ProgramFunction const second({"overload", sums.entry.signature, sums.entry.bind});
+  static distgrad::detail::ProgramFunction const first(
+      {"overload", sum.entry.signature, sum.entry.bind});
+  static distgrad::detail::ProgramFunction const second(
+      {"overload", sums.entry.signature, sums.entry.bind});
   Registry registry;
   CHECK((registry.find("overload", sum.entry.signature).bind == sum.entry.bind));
   CHECK((registry.find("overload", sums.entry.signature).bind == sums.entry.bind));

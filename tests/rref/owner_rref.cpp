@@ -10,7 +10,7 @@ TEST_CASE("an owner's entry is ready once its value was made") {
   entry.set_value(ErasedValue::of(std::make_shared<int>(3)));
   CHECK(entry.value().is_ready());
   CHECK(*static_cast<int*>(entry.value().get().value.get()) == 3);
-  CHECK(entry.value().get().type == &detail::type_key<int>);
+  CHECK(entry.value().get().type == &distgrad::detail::type_key<int>);
 }
 
 TEST_CASE("an owner's entry keeps the first outcome, be it a value or an error") {

@@ -23,7 +23,7 @@ Adder make_adder(int base) { return Adder(base); }
 
 TEST_CASE("a reference is copied cheaply, and refers to the same value") {
   Group group;
-  auto const value = detail::create_remote<tripled_number>(*group[0].table, 1, 5);
+  auto const value = distgrad::detail::create_remote<tripled_number>(*group[0].table, 1, 5);
   auto const copy = value;
   CHECK(copy.id() == value.id());
   CHECK(copy.shared_handle() == value.shared_handle());
@@ -35,7 +35,7 @@ TEST_CASE("a reference is copied cheaply, and refers to the same value") {
 TEST_CASE("a user fetches a copy of the value") {
   Group group;
   {
-    auto const value = detail::create_remote<tripled_number>(*group[0].table, 1, 5);
+    auto const value = distgrad::detail::create_remote<tripled_number>(*group[0].table, 1, 5);
     auto const fetched = value.async_to_here();
     CHECK_FALSE(fetched.is_ready());
     group.settle();
@@ -48,8 +48,8 @@ TEST_CASE("a user fetches a copy of the value") {
 
 TEST_CASE("the owner reaches the value itself, a user does not") {
   Group group;
-  auto const near = detail::create_remote<tripled_number>(*group[0].table, 0, 5);
-  auto const far = detail::create_remote<tripled_number>(*group[0].table, 1, 5);
+  auto const near = distgrad::detail::create_remote<tripled_number>(*group[0].table, 0, 5);
+  auto const far = distgrad::detail::create_remote<tripled_number>(*group[0].table, 1, 5);
   group.settle();
   CHECK(near.is_owner());
   CHECK(near.local_value() == 15);
@@ -60,7 +60,7 @@ TEST_CASE("the owner reaches the value itself, a user does not") {
 
 TEST_CASE("local_value gives up when asked to") {
   Group group;
-  auto const value = detail::create_remote<tripled_number>(*group[0].table, 0, 5);
+  auto const value = distgrad::detail::create_remote<tripled_number>(*group[0].table, 0, 5);
   CHECK(error_of([&] { value.local_value(milliseconds(1)); }) == errc::timeout);
   group.settle();
   CHECK(value.local_value(milliseconds(1)) == 15);
@@ -68,7 +68,7 @@ TEST_CASE("local_value gives up when asked to") {
 
 TEST_CASE("what the creating function threw arrives with its worker and its name") {
   Group group;
-  auto const value = detail::create_remote<missing_number>(*group[0].table, 1, 5);
+  auto const value = distgrad::detail::create_remote<missing_number>(*group[0].table, 1, 5);
   auto const fetched = value.async_to_here();
   group.settle();
   REQUIRE(fetched.is_ready());
@@ -85,7 +85,7 @@ TEST_CASE("what the creating function threw arrives with its worker and its name
 TEST_CASE("a member function runs on the owner; its result comes back or stays there") {
   Group group;
   {
-    auto const adder = detail::create_remote<make_adder>(*group[0].table, 1, 5);
+    auto const adder = distgrad::detail::create_remote<make_adder>(*group[0].table, 1, 5);
     auto const sum = adder.rpc_async<&Adder::plus>(2);
     auto const kept = adder.remote<&Adder::plus>(3);
     auto const fetched = kept.async_to_here();
@@ -104,7 +104,7 @@ TEST_CASE("a call through a reference that goes away at once is still answered")
   Group group;
   Future<int> sum;
   {
-    auto const adder = detail::create_remote<make_adder>(*group[0].table, 1, 5);
+    auto const adder = distgrad::detail::create_remote<make_adder>(*group[0].table, 1, 5);
     sum = adder.rpc_async<&Adder::plus>(2);
   }
   group.settle();
@@ -115,7 +115,7 @@ TEST_CASE("a call through a reference that goes away at once is still answered")
 
 TEST_CASE("a reference says when it is taken for one to another type") {
   Group group;
-  auto const number = detail::create_remote<tripled_number>(*group[0].table, 0, 5);
+  auto const number = distgrad::detail::create_remote<tripled_number>(*group[0].table, 0, 5);
   group.settle();
   RRef<double> const wrong(number.shared_handle());
   CHECK(error_of([&] { wrong.local_value(); }) == errc::invalid_argument);

@@ -32,7 +32,7 @@ TEST_CASE("a local value is owned until its last handle goes, and needs no messa
 TEST_CASE("a created value is pending until its owner answered, and freed after its last user") {
   Group group;
   {
-    auto const value = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+    auto const value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
     CHECK(group[0].table->pending_users() == 1);
     CHECK_FALSE(group[0].table->is_quiet());
     CHECK_FALSE(value.is_confirmed());
@@ -49,14 +49,14 @@ TEST_CASE("a created value is pending until its owner answered, and freed after 
 
 TEST_CASE("a user that goes before its value was made leaves nothing behind") {
   Group group;
-  detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   group.settle();
   CHECK(group.holds_nothing());
 }
 
 TEST_CASE("a reference on its way keeps the value alive, and is confirmed by the owner") {
   Group group;
-  auto value = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  auto value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   auto const data = group[0].table->share(value.handle(), WorkerId{2});
   value = {};
   group.settle();
@@ -77,7 +77,7 @@ TEST_CASE("a reference on its way keeps the value alive, and is confirmed by the
 
 TEST_CASE("a share that is taken back keeps nothing alive") {
   Group group;
-  auto value = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  auto value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   auto const data = group[0].table->share(value.handle(), WorkerId{2});
   group[0].table->share_undelivered(data);
   value = {};
@@ -87,7 +87,7 @@ TEST_CASE("a share that is taken back keeps nothing alive") {
 
 TEST_CASE("a lost owner fails its users, now and later") {
   Group group;
-  auto const value = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  auto const value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   group.settle();
   group[0].agent.dispatcher().on_peer_lost(WorkerId{1}, errc::peer_lost);
   CHECK(error_of([&] { group[0].table->require_usable(value.handle()); }) ==
@@ -99,7 +99,7 @@ TEST_CASE("a lost owner fails its users, now and later") {
 
 TEST_CASE("a lost user's references are dropped by the owner") {
   Group group;
-  auto const value = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  auto const value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   group.settle();
   CHECK(group[1].table->owned() == 1);
   group[1].agent.dispatcher().on_peer_lost(WorkerId{0}, errc::peer_lost);
@@ -109,7 +109,7 @@ TEST_CASE("a lost user's references are dropped by the owner") {
 
 TEST_CASE("control messages that are cut off, and fetches of nothing, do no harm") {
   Group group;
-  auto const value = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  auto const value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   group.settle();
   auto& dispatcher = group[1].agent.dispatcher();
   for (auto kind : {FrameKind::rref_create, FrameKind::rref_fork_request,
@@ -129,8 +129,8 @@ TEST_CASE("control messages that are cut off, and fetches of nothing, do no harm
 
 TEST_CASE("a closed table ends what waits for it, and refuses the rest") {
   Group group;
-  auto const far = detail::create_remote<doubled_number>(*group[0].table, 1, 21);
-  auto const near = detail::create_remote<doubled_number>(*group[0].table, 0, 21);
+  auto const far = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
+  auto const near = distgrad::detail::create_remote<doubled_number>(*group[0].table, 0, 21);
   CHECK_FALSE(near.handle().local()->value().is_ready());
   group[0].agent.caller().close();
   group[0].table->close();
@@ -145,7 +145,7 @@ TEST_CASE("a closed table ends what waits for it, and refuses the rest") {
 TEST_CASE("a value that could not be made still counts while somebody refers to it") {
   Group group;
   {
-    auto const value = detail::create_remote<no_number>(*group[0].table, 1, 21);
+    auto const value = distgrad::detail::create_remote<no_number>(*group[0].table, 1, 21);
     group.settle();
     CHECK(value.is_confirmed());
     CHECK(group[1].table->owned() == 1);

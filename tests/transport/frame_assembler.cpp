@@ -11,8 +11,8 @@
 namespace {
 
 using namespace distgrad;
-using detail::FrameAssembler;
-using detail::OutgoingFrame;
+using distgrad::detail::FrameAssembler;
+using distgrad::detail::OutgoingFrame;
 
 using Bytes = std::vector<std::byte>;
 
@@ -54,7 +54,7 @@ Bytes encoded(Message message) {
   return out;
 }
 
-struct Sink : detail::AssemblerSink {
+struct Sink : distgrad::detail::AssemblerSink {
   std::vector<Buffer> landing(FrameHeader const&, std::span<std::byte const>,
                               std::span<std::uint64_t const> lengths) noexcept override {
     ++landings;

@@ -5,7 +5,7 @@
 namespace {
 
 using namespace distgrad;
-using detail::OutgoingFrame;
+using distgrad::detail::OutgoingFrame;
 
 Message example(std::vector<std::byte>& storage) {
   Message message;

@@ -63,14 +63,14 @@ class RawClient {
       if (got < 0) return false;
     }
   }
-  detail::Welcome welcome() {
+  distgrad::detail::Welcome welcome() {
     FrameHeaderBytes bytes;
     boost::asio::read(socket_, boost::asio::buffer(bytes));
     FrameHeader header;
-    REQUIRE(!decode_frame_header(bytes, detail::handshake_limits, header));
+    REQUIRE(!decode_frame_header(bytes, distgrad::detail::handshake_limits, header));
     std::vector<std::byte> metadata(header.metadata_bytes);
     boost::asio::read(socket_, boost::asio::buffer(metadata));
-    auto const welcome = detail::decode_welcome(header, metadata);
+    auto const welcome = distgrad::detail::decode_welcome(header, metadata);
     REQUIRE(welcome);
     return *welcome;
   }
@@ -106,7 +106,7 @@ struct Victim {
 
   std::unique_ptr<RawClient> connect(std::string const& secret = "a secret") {
     auto client = std::make_unique<RawClient>(transport.local_endpoint());
-    client->send(bytes_of(detail::encode_hello({{1}, {101}, {0}, secret})));
+    client->send(bytes_of(distgrad::detail::encode_hello({{1}, {101}, {0}, secret})));
     return client;
   }
 
@@ -213,7 +213,7 @@ TEST_CASE("more silent connections than there are places for end, oldest first")
   Victim victim;
   auto const before = Clock::now();
   std::vector<std::unique_ptr<RawClient>> silent;
-  for (std::size_t i = 0; i < 3 * detail::max_strangers; ++i) {
+  for (std::size_t i = 0; i < 3 * distgrad::detail::max_strangers; ++i) {
     silent.push_back(std::make_unique<RawClient>(victim.transport.local_endpoint()));
     silent.back()->send("D");
   }
@@ -222,7 +222,7 @@ TEST_CASE("more silent connections than there are places for end, oldest first")
   CHECK(!peer->welcome().status);
   CHECK(silent[0]->is_ended_by_peer());
   // Because of its place, not because its time was up.
-  CHECK(Clock::now() - before < detail::handshake_timeout);
+  CHECK(Clock::now() - before < distgrad::detail::handshake_timeout);
 }
 
 TEST_CASE("a connection that says its hello byte by byte too slowly is ended") {
@@ -231,13 +231,13 @@ TEST_CASE("a connection that says its hello byte by byte too slowly is ended") {
   slow.send("DGRD");
   auto const before = Clock::now();
   CHECK(slow.is_ended_by_peer());
-  CHECK(Clock::now() - before < 3 * detail::handshake_timeout);
+  CHECK(Clock::now() - before < 3 * distgrad::detail::handshake_timeout);
 }
 
 TEST_CASE("a hello in single bytes is as good as one in a piece") {
   Victim victim;
   RawClient client(victim.transport.local_endpoint());
-  for (char c : bytes_of(detail::encode_hello({{1}, {101}, {0}, "a secret"}))) {
+  for (char c : bytes_of(distgrad::detail::encode_hello({{1}, {101}, {0}, "a secret"}))) {
     client.send(std::string(1, c));
   }
   CHECK(!client.welcome().status);
@@ -248,10 +248,10 @@ TEST_CASE("who does not know the secret, or is nobody, is declined; the right on
   CHECK(victim.connect("another")->welcome().status == errc::bad_secret);
   CHECK(victim.connect("")->welcome().status == errc::bad_secret);
   RawClient stranger(victim.transport.local_endpoint());
-  stranger.send(bytes_of(detail::encode_hello({{7}, {101}, {0}, "a secret"})));
+  stranger.send(bytes_of(distgrad::detail::encode_hello({{7}, {101}, {0}, "a secret"})));
   CHECK(stranger.welcome().status == errc::unknown_worker);
   RawClient earlier_life(victim.transport.local_endpoint());
-  earlier_life.send(bytes_of(detail::encode_hello({{1}, {99}, {0}, "a secret"})));
+  earlier_life.send(bytes_of(distgrad::detail::encode_hello({{1}, {99}, {0}, "a secret"})));
   CHECK(earlier_life.welcome().status == errc::refused);
   CHECK(earlier_life.is_ended_by_peer());
   auto const peer = victim.connect();
