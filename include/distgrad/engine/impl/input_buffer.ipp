@@ -39,8 +39,9 @@ DISTGRAD_DECL void add_to_input(at::Tensor& sum, at::Tensor&& gradient) {
     return;
   }
   bool const in_place = !c10::GradMode::is_enabled();
-  // libtorch adds a sparse tensor to a dense one, not the other way round.
-  bool const swapped = sum.layout() != at::kStrided && gradient.layout() == at::kStrided;
+  // libtorch adds a sparse sum to the new gradient, not the other way round: dense plus sparse is
+  // cheaper, and of two sparse ones the order of their elements decides how coalescing rounds.
+  bool const swapped = sum.layout() != at::kStrided;
   at::Tensor& target = swapped ? gradient : sum;
   at::Tensor const& other = swapped ? sum : gradient;
   if (in_place && detail::may_add_in_place(target, other)) {
