@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
+
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
