@@ -51,3 +51,10 @@ TEST_CASE("the template argument is cut out of what either compiler prints") {
   CHECK(type_name<int>() == "int");
   CHECK(type_name<name_test::Class>() == "name_test::Class");
 }
+
+TEST_CASE("a type's name hashes alike in the spellings of compilers, and unlike for other types") {
+  using distgrad::detail::type_name_hash;
+  CHECK(type_name_hash("a::(anonymous namespace)::Box<int, 3>") ==
+        type_name_hash("a::{anonymous}::Box<int,3>"));
+  CHECK(type_name_hash("a::Box<int>") != type_name_hash("a::Box<long>"));
+}

@@ -120,3 +120,17 @@ TEST_CASE("a reference says when it is taken for one to another type") {
   RRef<double> const wrong(number.shared_handle());
   CHECK(error_of([&] { wrong.local_value(); }) == errc::invalid_argument);
 }
+
+namespace {
+struct FirstKept {
+  void* handle;
+};
+struct SecondKept {
+  void* handle;
+};
+}  // namespace
+
+TEST_CASE("references to values of different types have different signatures") {
+  CHECK(Codec<RRef<FirstKept>>::signature != Codec<RRef<SecondKept>>::signature);
+  CHECK(Codec<RRef<int>>::signature != Codec<RRef<long>>::signature);
+}

@@ -97,7 +97,7 @@ constexpr std::uint64_t type_signature() {
   } else if constexpr (Encodable<T>) {
     return Codec<T>::signature;
   } else {
-    return fnv1a("opaque");  // stays on its owner, so no other worker looks inside
+    return compose_signature("opaque", type_name_hash(type_name<T>()));  // stays on its owner
   }
 }
 

@@ -1,10 +1,12 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <typeinfo>
 
 #include <distgrad/config.hpp>
+#include <distgrad/serialize/signature.hpp>
 
 namespace distgrad::detail {
 
@@ -27,10 +29,34 @@ constexpr std::string_view template_argument(std::string_view text) {
   return text.substr(begin, end - begin);
 }
 
+/// Characters that `text` spends at its start on an unnamed namespace; 0 if it names something.
+constexpr std::size_t unnamed_namespace(std::string_view text) {
+  for (std::string_view const spelling : {"(anonymous namespace)", "{anonymous}"}) {
+    if (text.starts_with(spelling)) return spelling.size();
+  }
+  return 0;
+}
+
 /// Name of `T` as the compiler writes it; for messages only.
 template <class T>
 constexpr std::string_view type_name() {
   return template_argument(pretty_type<T>());
+}
+
+/// A hash of a type's name that does not depend on how compilers write spaces and unnamed
+/// namespaces.
+constexpr std::uint64_t type_name_hash(std::string_view name) {
+  auto hash = fnv1a("type");
+  while (!name.empty()) {
+    if (auto const unnamed = unnamed_namespace(name); unnamed != 0) {
+      hash = fnv1a("{anonymous}", hash);
+      name.remove_prefix(unnamed);
+      continue;
+    }
+    if (name.front() != ' ') hash = fnv1a(name.substr(0, 1), hash);
+    name.remove_prefix(1);
+  }
+  return hash;
 }
 
 /// The qualified name in one spelling for all compilers: without spaces, `&` and parentheses.

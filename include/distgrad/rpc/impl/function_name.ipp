@@ -4,12 +4,11 @@
 namespace distgrad::detail {
 
 DISTGRAD_DECL std::string normalized_name(std::string_view qualified) {
-  constexpr std::string_view clang_anonymous = "(anonymous namespace)";
   std::string name;
   while (!qualified.empty()) {
-    if (qualified.starts_with(clang_anonymous)) {
+    if (auto const unnamed = unnamed_namespace(qualified); unnamed != 0) {
       name += "{anonymous}";  // as g++ spells it
-      qualified.remove_prefix(clang_anonymous.size());
+      qualified.remove_prefix(unnamed);
       continue;
     }
     char const c = qualified.front();
