@@ -1,8 +1,8 @@
-#include <cstdio>
+#include <distgrad/distgrad.hpp>  // before ATen's headers, which clang 16 rejects in C++20 when they come first
 
 #include <ATen/ops/full.h>
 
-#include <distgrad/distgrad.hpp>
+#include <cstdio>
 
 bool other_file_agrees(distgrad::error_code code);
 
