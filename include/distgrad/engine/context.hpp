@@ -42,6 +42,17 @@ class Context {
   /// worker, the node's name and the original text of what failed anywhere.
   void backward(std::vector<at::Tensor> const& roots, BackwardOptions const& options = {});
 
+  /// Computes the gradients of `roots` with respect to leaves of this worker and returns them, one
+  /// per input, undefined where no path leads. Nothing is stored, on no worker. With
+  /// `create_graph` they can be differentiated again: penalties on gradients, Hessian-vector
+  /// products. Blocks.
+  /// @param inputs leaves of this worker; not empty. `options.inputs`, `accumulate_grad` and
+  /// `commit` have no meaning here.
+  /// @throws as `backward`.
+  std::vector<at::Tensor> grad(std::vector<at::Tensor> const& roots,
+                               std::vector<at::Tensor> const& inputs,
+                               BackwardOptions options = {});
+
   /// The gradient of a leaf of this worker; undefined if no pass reached it.
   at::Tensor gradient(at::Tensor const& variable) const { return context_->gradient(variable); }
   /// This worker's leaves with their gradients, in the order in which passes reached them.
