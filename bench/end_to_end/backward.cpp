@@ -1,39 +1,37 @@
-// What does a distributed backward cost: open a context, forward through the other worker,
-// backward, release?
+// What does a distributed backward cost?
 //
 //   backward [--quick]
 //
-// Rows: one multiplication at the other worker; 50 of them, called one after the other; 50 nested
-// ones, each called from inside the one before and at the other worker than it. The bare echo
-// beside them is the floor of the messages: one round trip forward and one backward per hop,
-// 8 bytes each way. One JSON line per row on stdout, a line for people on stderr.
+// First against libtorch's own: open a context, forward through the other worker, backward,
+// release. Rows: one multiplication at the other worker; 50 of them, called one after the other; 50
+// nested ones, each called from inside the one before and at the other worker than it. The bare
+// echo beside them is the floor of the messages: one round trip forward and one backward per hop,
+// 8 bytes each way.
+//
+// Then the backward alone, per hop and in every mode, with its messages: see hop_rows.hpp.
+//
+// One JSON line per row on stdout; a line for people, and at the end the targets, on stderr.
 #include <distgrad/distgrad.hpp>
 
-#include "common.hpp"
 #include "echo_peer.hpp"
+#include "hop_rows.hpp"
+#include "program.hpp"
 #include "torch_peer.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 
-#include <atomic>
-
 namespace backward {
 
 using Engine = distgrad::DistEngine<distgrad::TcpTransport, distgrad::CpuQueues>;
 
-// With it a handler calls on; every process has one engine. A first call may arrive before the
-// constructor of its engine has returned, so the handler waits for it.
-std::atomic<Engine*> engine_here = nullptr;
-
 at::Tensor mul(at::Tensor x, at::Tensor y) { return x.mul(y); }
 
-at::Tensor nested(at::Tensor x, std::int64_t hops, int self) {
+at::Tensor nested(at::Tensor x, std::int64_t hops) {
   auto y = x.mul(1.001);
   if (hops <= 1) return y;
-  int const other = 1 - self;
-  engine_here.wait(nullptr);
-  return engine_here.load()->rpc_sync<nested>("w" + std::to_string(other), y, hops - 1, other);
+  auto& here = distgrad::this_worker();
+  return here.rpc_sync<nested>(1 - here.rank(), y, hops - 1);
 }
 
 /// distgrad with the names of `bench::TorchPeer`.
@@ -44,14 +42,8 @@ class Distgrad {
                  .rank = role.rank,
                  .world_size = 2,
                  .master_addr = "127.0.0.1",
-                 .master_port = role.port}) {
-    engine_here = &engine_;
-    engine_here.notify_all();
-  }
-  ~Distgrad() {
-    engine_.shutdown();
-    engine_here = nullptr;
-  }
+                 .master_port = role.port}) {}
+  ~Distgrad() { engine_.shutdown(); }
   Distgrad(Distgrad const&) = delete;
   Distgrad& operator=(Distgrad const&) = delete;
 
@@ -60,7 +52,7 @@ class Distgrad {
     return engine_.rpc_sync<backward::mul>("w1", x, y);
   }
   at::Tensor nested(at::Tensor const& x, std::int64_t hops) {
-    return engine_.rpc_sync<backward::nested>("w1", x, hops, 1);
+    return engine_.rpc_sync<backward::nested>("w1", x, hops);
   }
 
  private:
@@ -124,6 +116,7 @@ int main(int argc, char** argv) {
   bench::Program program;
   program.name = "backward";
   program.run_role = run_role;
+  program.own_rows = bench::run_hop_rows;
   program.rows = {{"1 hop", "\"hops\":1,\"shape\":\"single\"", 0.3},
                   {"50 hops called one after the other", "\"hops\":50,\"shape\":\"chain\"", 0.3},
                   {"50 nested hops", "\"hops\":50,\"shape\":\"nested\"", 0.3}};

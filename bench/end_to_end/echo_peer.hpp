@@ -1,9 +1,13 @@
 // The floor: a blocking TCP echo between two processes, one thread each, no framing.
 #pragma once
 
-#include "common.hpp"
+#include "chunk.hpp"
 
+#include <thread>
+
+#include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/socket.h>
 
 namespace bench {
 

@@ -5,8 +5,8 @@
 // One JSON line per row on stdout, a line for people on stderr.
 #include <distgrad/distgrad.hpp>
 
-#include "common.hpp"
 #include "echo_peer.hpp"
+#include "program.hpp"
 #include "torch_peer.hpp"
 
 #include <ATen/Parallel.h>
