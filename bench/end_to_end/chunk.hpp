@@ -1,5 +1,5 @@
-// What the conductor and the drivers say to each other, and what a driver does: run a short chunk of
-// calls, answer its median.
+// What the conductor and the drivers say to each other, and what a driver does: run a short chunk
+// of calls, answer its median.
 #pragma once
 
 #include "../support/timing.hpp"

@@ -76,9 +76,8 @@ class Conductor {
   void run_row(int row) {
     play_round(row, 0, quick_ ? 5 : 20);  // not counted: threads, caches and heaps warm up
     print(program_.rows[static_cast<std::size_t>(row)],
-          play_rounds(round_plan(quick_), pids_, [&](int i) {
-            return play_round(row, static_cast<std::size_t>(i), 2);
-          }));
+          play_rounds(round_plan(quick_), pids_,
+                      [&](int i) { return play_round(row, static_cast<std::size_t>(i), 2); }));
   }
 
   void print(Row const& row, Rounds<Round> const& rounds) {

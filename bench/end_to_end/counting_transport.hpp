@@ -29,8 +29,9 @@ class FrameCounts {
     auto const header = message.header();
     auto& cell = cells_[static_cast<std::size_t>(header.kind) % kinds];
     cell.frames.fetch_add(1, std::memory_order_relaxed);
-    cell.bytes.fetch_add(distgrad::frame_header_bytes + header.buffer_count * sizeof(std::uint64_t) +
-                             header.metadata_bytes + header.payload_bytes,
+    cell.bytes.fetch_add(distgrad::frame_header_bytes +
+                             header.buffer_count * sizeof(std::uint64_t) + header.metadata_bytes +
+                             header.payload_bytes,
                          std::memory_order_relaxed);
   }
 

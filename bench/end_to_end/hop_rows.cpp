@@ -36,7 +36,8 @@ struct Mode {
 constexpr Mode modes[] = {{"smart", distgrad::BackwardMode::smart},
                           {"fast", distgrad::BackwardMode::fast}};
 constexpr std::size_t mode_count = std::size(modes);
-constexpr std::size_t local = mode_count;  // libtorch's own engine, which takes its turn like a mode
+constexpr std::size_t local =
+    mode_count;  // libtorch's own engine, which takes its turn like a mode
 
 struct NamedKind {
   char const* name;
@@ -60,13 +61,12 @@ struct Chain {
   char const* shape;  // "chain": called by the driver, round robin; "ring": nested calls
   std::int64_t hops;
 };
-constexpr Chain chains[] = {{"chain", 1}, {"chain", 10}, {"chain", 50}, {"chain", 200},
-                            {"ring", 50}};
+constexpr Chain chains[] = {
+    {"chain", 1}, {"chain", 10}, {"chain", 50}, {"chain", 200}, {"ring", 50}};
 
 at::Tensor forward(distgrad::Worker& driver, Chain const& chain, at::Tensor const& x) {
   int const others = static_cast<int>(driver.group().size()) - 1;
-  if (chain.shape == std::string_view("ring"))
-    return driver.rpc_sync<hops::ring>(1, x, chain.hops);
+  if (chain.shape == std::string_view("ring")) return driver.rpc_sync<hops::ring>(1, x, chain.hops);
   auto y = x;
   for (std::int64_t i = 0; i < chain.hops; ++i)
     y = driver.rpc_sync<hops::hop>(1 + static_cast<int>(i % others), y);
@@ -232,8 +232,8 @@ class HopBench {
     double const ratio =
         rounds.median_of([&](Round const& r) { return r[mode].wall_us / r[reference].wall_us; });
     json.add(std::string(modes[mode].name) + "_over_" + modes[reference].name, ratio);
-    bool const has_target = transport_ == "loopback" && chain.hops == 50 &&
-                            chain.shape == std::string_view("chain");
+    bool const has_target =
+        transport_ == "loopback" && chain.hops == 50 && chain.shape == std::string_view("chain");
     return "  " + what + " " + number(ratio) +
            (has_target ? targets_.check(label + ", " + what, ratio, 1.25) : "");
   }

@@ -45,7 +45,7 @@ inline int run_program(Program const& program, int argc, char** argv) {
     std::fprintf(stderr, "usage: %s [--quick]\n", argv[0]);
     return 2;
   }
-  ::setenv("OMP_NUM_THREADS", "1", 1);  // also for threads that libtorch starts in the children
+  ::setenv("OMP_NUM_THREADS", "1", 1);   // also for threads that libtorch starts in the children
   ::setenv("GLOG_minloglevel", "2", 0);  // its agent reports every normal shutdown
   try {
     return run_all_rows(program, quick) ? 0 : 1;
