@@ -52,7 +52,7 @@ at::Tensor indices(std::initializer_list<std::int64_t> list) {
 }
 
 struct Operator {
-  char const* name;
+  std::string name;
   Tensors inputs;
   std::function<at::Tensor(Tensors const&)> apply;
 };
