@@ -51,6 +51,7 @@
 #include <distgrad/engine/impl/carrier.ipp>
 #include <distgrad/engine/impl/context.ipp>
 #include <distgrad/engine/impl/dist_engine.ipp>
+#include <distgrad/engine/impl/discovery_protocol.ipp>
 #include <distgrad/engine/impl/engine_core.ipp>
 #include <distgrad/engine/impl/executor.ipp>
 #include <distgrad/engine/impl/input_buffer.ipp>
@@ -59,6 +60,7 @@
 #include <distgrad/engine/impl/pass_frames.ipp>
 #include <distgrad/engine/impl/pass_protocol.ipp>
 #include <distgrad/engine/impl/pass_table.ipp>
+#include <distgrad/engine/impl/standstill_detector.ipp>
 #include <distgrad/engine/impl/worker.ipp>
 #include <distgrad/optim/impl/distributed_optimizer.ipp>
 #include <distgrad/optim/impl/local_optimizer.ipp>

@@ -38,6 +38,10 @@ class GradientMap {
   /// Moves every gradient of `other` in here, adding where there is one already, and empties it.
   void merge(GradientMap&& other, bool create_graph = false);
 
+  /// Adds every gradient to its variable's `.grad`, and empties the map. One caller at a time in
+  /// the process: `.grad` belongs to the tensor, whichever engine's pass comes there.
+  void add_to_grad(bool create_graph = false);
+
   /// The gradient of `variable`; undefined when there is none. The tensor is shared, no copy.
   at::Tensor find(at::Tensor const& variable) const;
   bool contains(at::Tensor const& variable) const { return index_.contains(key(variable)); }

@@ -7,6 +7,13 @@
 #include <distgrad/rpc/interceptor.hpp>
 
 namespace distgrad {
+namespace detail {
+
+/// The tensors of a received message that belong to its sender's graph.
+/// @throws Error `bad_value` if one of them cannot have a gradient.
+std::vector<at::Tensor> differentiable(ReceivedTensors const& received);
+
+}  // namespace detail
 
 /// Records calls in distributed autograd contexts: carries the context's id with every message,
 /// gives the sender's graph a send function and the receiver's a recv function, and brings the
@@ -30,6 +37,10 @@ class Recorder final : public Interceptor {
                      Reader& extends) override;
   CallState current() const override { return contexts_.current(); }
   CallState install(CallState state) override;
+
+  /// Records that `tensors` of this worker's graph leave for `to`. @return the message's new id.
+  AutogradMessageId record_sent(DistAutogradContext& context, WorkerId to,
+                                std::span<at::Tensor const> tensors);
 
   /// Forgets `context` here and on every worker that knows it.
   void release(ContextId context) noexcept;

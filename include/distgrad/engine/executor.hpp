@@ -48,6 +48,7 @@ class Executor {
   struct Options {
     bool retain_graph = false;  ///< Nodes keep what they saved, so that another pass can follow.
     bool create_graph = false;  ///< Gradients get a graph of their own.
+    bool is_restricted = false; ///< Only leaves given to `keep` get gradients.
   };
 
   explicit Executor(Options options, Boundary boundary = {});
@@ -61,6 +62,11 @@ class Executor {
   /// @param gradient undefined: 1, which is possible for a root with a single element.
   /// @throws Error `errc::invalid_root` if the root needs no gradient or the gradient does not fit.
   void add_root(at::Tensor const& root, at::Tensor gradient = {});
+
+  /// With `is_restricted`: a leaf that shall get its gradient. Nodes that lead to none of them and
+  /// to no other worker are not run.
+  /// @throws Error `errc::invalid_argument` if it is no leaf that requires a gradient.
+  void keep(at::Tensor const& leaf);
 
   /// The recv functions found since the last call, each once per executor.
   std::vector<Node*> take_reached();
@@ -105,13 +111,15 @@ class Executor {
   Node* current_node() const noexcept { return current_; }
   /// Its name; empty between nodes.
   std::string current_node_name() const;
+  /// The name of the node that ran last; empty before the first.
+  std::string last_node_name() const;
 
   /// What the leaves got so far.
   GradientMap const& gradients() const noexcept { return gradients_; }
   GradientMap take_gradients() noexcept { return std::exchange(gradients_, {}); }
 
  private:
-  enum class Kind : std::uint8_t { inner, leaf, boundary, send };
+  enum class Kind : std::uint8_t { inner, leaf, boundary, send, unneeded };
 
   struct NodeState {
     Node* node;
@@ -141,6 +149,9 @@ class Executor {
   void expand_node(std::uint32_t number);
   Kind classify_end(Node& node) const;
 
+  void drop_unneeded();
+  bool is_wanted(NodeState const& state) const;
+
   void run_loop();
   void deliver_roots();
   void deliver(std::uint32_t number, std::uint32_t input_nr, at::Tensor&& gradient);
@@ -163,11 +174,13 @@ class Executor {
   std::vector<std::uint32_t> targets_;  // number of the next node of each edge of each node
   std::vector<node_ptr> held_;          // starts: every other node lives through a next edge
   std::vector<Node*> reached_;
+  std::vector<node_ptr> kept_;          // leaves, with is_restricted
   std::vector<PendingRoot> pending_roots_;
   std::vector<Ready> ready_;  // a heap
   std::size_t expanded_ = 0;
   std::size_t finished_ = 0;
   Node* current_ = nullptr;
+  Node* last_ = nullptr;
   std::atomic<bool> is_cancelled_{false};
   bool is_running_ = false;
   bool has_started_ = false;

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include <distgrad/autograd/dist_autograd_context.hpp>
+#include <distgrad/autograd/recorder.hpp>
 #include <distgrad/config.hpp>
 #include <distgrad/core/deadline.hpp>
 #include <distgrad/engine/backward_options.hpp>
 #include <distgrad/engine/executor.hpp>
+#include <distgrad/engine/pass_frames.hpp>
 #include <distgrad/engine/pass_protocol.hpp>
 #include <distgrad/rpc/agent.hpp>
 
@@ -19,36 +21,41 @@ namespace distgrad {
 /// One worker's part in one backward pass: joins the executor, which knows the local graph, with
 /// the protocol, which knows the other workers.
 ///
-/// The initiator's part is driven by the thread that called backward. A participant's part is
-/// driven on the compute pool, each time gradients arrived; one thread at a time.
+/// In SMART mode the part begins with discovery: the executor walks the graph from the roots, or
+/// from the send functions another worker asked about, on the thread that brought them. Then
+/// gradients move. The initiator's nodes run on the thread that called backward. A participant's
+/// run on the compute pool, each time gradients arrived; one thread at a time.
 /// @threads safe: shared object.
 class Pass : public std::enable_shared_from_this<Pass> {
  public:
-  struct Options {
-    bool retain_graph = false;
-    bool create_graph = false;
-  };
-
-  Pass(RpcAgent& agent, PassId id, std::shared_ptr<DistAutogradContext> context, Options options);
+  Pass(RpcAgent& agent, Recorder& recorder, PassId id, ContextPtr context, PassOptions options);
 
   PassId const& id() const { return id_; }
   bool is_initiator() const { return protocol_.is_initiator(); }
 
-  /// Runs the whole pass on the calling thread. @throws RemoteError, Error.
-  void run(std::span<at::Tensor const> roots, BackwardOptions const& options);
+  /// Runs the whole pass on the calling thread. @return this worker's gradients.
+  /// @throws RemoteError, Error.
+  GradientMap run(std::span<at::Tensor const> roots, BackwardOptions const& options);
 
-  /// Gradients arrived for a send function of this worker.
-  void on_gradient(WorkerId from, AutogradMessageId message, variable_list gradients);
-  void on_done(WorkerId from, PassStatus last);
-  /// Something failed: here, on a participant, or by the loss of a peer.
-  void fail(WireError error);
-  void on_abort();
+  // What arrives from other workers.
+  void on_discover(WorkerId from, detail::DiscoverFrame const& frame);
+  void on_discovered(detail::DiscoveredFrame const& frame);
+  void on_gradient(WorkerId from, detail::GradientFrame frame);
+  void on_done(WorkerId from, PassStatus const& last);
+  void on_commit();
+  void on_committed(WorkerId from);
+  void on_abort(WorkerId from);
+  void on_aborted(WorkerId from, PassStatus last);
   void on_query(WorkerId from, std::uint32_t round);
-  void on_status(WorkerId from, PassStatus status);
+  void on_status(WorkerId from, PassStatus const& status);
+
+  /// Something failed, here or on a participant.
+  void fail(WireError error);
+  void on_peer_lost(WorkerId peer, error_code why);
+  /// Ends the part without waiting for anybody.
+  void abandon(WireError error);
   /// Looks for a standstill; at the watchdog's interval.
   void tick();
-  /// Whether `worker` is known to take part.
-  bool involves(WorkerId worker) const;
 
   /// Called once, with the lock held by nobody, when the pass is over on this worker.
   void on_finished(unique_function<void()> handler) { on_finished_ = std::move(handler); }
@@ -59,31 +66,55 @@ class Pass : public std::enable_shared_from_this<Pass> {
     variable_list gradients;
   };
 
+  template <class Event>
+  void handle(Event&& event);
+  PassActions stop_if(bool stop);
+
+  // discovery
+  void start(std::span<at::Tensor const> roots, BackwardOptions const& options);
+  void await_discovery();
+  Reached walk(std::vector<AutogradMessageId> const& messages);
+  Reached reached();
+  node_ptr send_function(AutogradMessageId message) const;
+
+  // execution
   void drive();
   void run_slice(std::vector<Delivery> deliveries);
-  void run_until_finished();
-  bool wait_for_work(std::unique_lock<std::mutex>& lock);
-  void inject(std::vector<Delivery> deliveries);
-  void complete_local_part();
-  void fail_here(std::exception_ptr const& error);
+  void run_until_stopped();
   void send_gradients(Node& recv, variable_list gradients);
+  AutogradMessageId record(WorkerId to, variable_list const& gradients);
+  void merge();
+
+  // failure
+  void fail_here(std::exception_ptr const& error);
+  void fail_late();
+  void await_end();
+  void throw_if_failed() const;
+  std::string awaited_text() const;
+
+  template <class Condition>
+  bool wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Condition condition);
   PassStatus status(std::uint32_t round) const;
   void carry_out(PassActions const& actions);
   void send(WorkerId to, FrameKind kind, unique_function<void(Writer&)> write = nullptr);
-  void throw_if_failed() const;
+  void send(WorkerId to, Message message);
+  WorkerId self() const { return agent_.membership().self().id; }
+  std::string const& self_name() const { return agent_.membership().self().name; }
 
   RpcAgent& agent_;
+  Recorder& recorder_;
   PassId id_;
-  std::shared_ptr<DistAutogradContext> context_;
-  Options options_;
+  ContextPtr context_;
+  PassOptions options_;
   Deadline deadline_;
   unique_function<void()> on_finished_;
 
-  mutable std::mutex mutex_;  // guards what follows; the executor is its driver's alone
+  mutable std::mutex mutex_;  // guards what follows; in execution, the executor is its driver's
   std::condition_variable changed_;
   PassProtocol protocol_;
   std::vector<Delivery> inbox_;
   bool driving_ = false;
+  bool was_driving_ = false;  // when it was told to stop
   bool expanded_ = false;
   Executor executor_;
 };

@@ -3,31 +3,55 @@
 #include <vector>
 
 #include <distgrad/config.hpp>
-#include <distgrad/engine/pass_protocol.hpp>
+#include <distgrad/engine/discovery_protocol.hpp>
+#include <distgrad/engine/pass_options.hpp>
+#include <distgrad/engine/pass_status.hpp>
 #include <distgrad/rpc/host.hpp>
 #include <distgrad/tensor/compat.hpp>
 #include <distgrad/wire/message.hpp>
 
+// All frames of a pass begin with its id. The readers here begin after it; what they throw on
+// malformed frames is `Error` with `bad_value`.
 namespace distgrad::detail {
 
-/// A gradient message, read. All frames of a pass begin with its id.
+/// A gradient message, read.
 struct GradientFrame {
+  PassOptions options;
   AutogradMessageId message;
-  bool retain_graph = false;
-  bool create_graph = false;
+  /// With `create_graph`, when gradients have a graph: the id under which its sender recorded them.
+  AutogradMessageId recorded;
   /// One per tensor of the message; undefined ones did not travel.
   variable_list gradients;
+  /// Those that belong to the sender's graph.
+  std::vector<at::Tensor> differentiable;
 };
 
-/// Pass id | message id | flags u8 | count u32 | one bit per gradient: is it defined | tensor table
-/// of the defined ones.
-Message gradient_message(Host& host, PassId const& pass, AutogradMessageId message,
-                         bool retain_graph, bool create_graph, variable_list const& gradients);
-/// @param in after the pass id. @throws Error `bad_value`.
+/// Pass id | options u8 | message id | recorded id | count u32 | one bit per gradient: is it
+/// defined | tensor table of the defined ones.
+Message gradient_message(Host& host, PassId const& pass, PassOptions options,
+                         AutogradMessageId message, AutogradMessageId recorded,
+                         variable_list const& gradients);
 GradientFrame read_gradient(Host& host, Reader& in, std::span<Buffer const> buffers);
 
+struct DiscoverFrame {
+  PassOptions options;
+  std::uint32_t number = 0;
+  std::vector<AutogradMessageId> messages;
+};
+
+Message discover_message(PassId const& pass, PassOptions options,
+                         DiscoveryActions::Discover const& discover);
+DiscoverFrame read_discover(Reader& in);
+
+struct DiscoveredFrame {
+  std::uint32_t number = 0;
+  std::set<WorkerId> participants;
+};
+
+Message discovered_message(PassId const& pass, DiscoveryActions::Discovered const& discovered);
+DiscoveredFrame read_discovered(Reader& in);
+
 void write_status(Writer& out, PassStatus const& status);
-/// @throws Error `bad_value`.
 PassStatus read_status(Reader& in);
 
 }  // namespace distgrad::detail

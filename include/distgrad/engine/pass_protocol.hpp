@@ -3,123 +3,159 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include <distgrad/config.hpp>
 #include <distgrad/core/error.hpp>
 #include <distgrad/core/ids.hpp>
+#include <distgrad/engine/discovery_protocol.hpp>
+#include <distgrad/engine/pass_status.hpp>
+#include <distgrad/engine/standstill_detector.hpp>
 #include <distgrad/wire/error_frame.hpp>
 
 namespace distgrad {
 
-/// A send function that waits for its gradients.
-struct AwaitedSend {
-  AutogradMessageId message;
-  /// The worker that should send them.
-  WorkerId from;
-  friend bool operator==(AwaitedSend const&, AwaitedSend const&) = default;
-};
-
-/// What one worker says of its part of a pass.
-struct PassStatus {
-  std::uint32_t round = 0;
-  /// Nothing runs, is ready or waits to be delivered.
-  bool is_idle = false;
-  /// Gradient messages sent and received so far, those to itself not counted.
-  std::uint64_t sent = 0, received = 0;
-  std::set<WorkerId> peers;
-  std::vector<AwaitedSend> awaited;
-};
-
 /// What the shell of a `PassProtocol` shall do, in this order.
 struct PassActions {
+  DiscoveryActions discovery = {};
+  /// Stop running nodes, then say `stopped`.
+  bool stop = false;
   /// Tell the initiator that this worker's part is complete.
   bool send_done = false;
   /// Tell the initiator that this worker's part failed.
   bool send_failed = false;
-  std::vector<WorkerId> abort;
-  /// Ask these workers for their `PassStatus` of this round.
-  std::vector<WorkerId> query;
+  /// Tell the initiator that this worker's gradients are visible.
+  bool send_committed = false;
+  std::vector<WorkerId> commit = {};
+  std::vector<WorkerId> abort = {};
+  /// Tell these that this worker's part was aborted and has stopped.
+  std::vector<WorkerId> aborted = {};
+  /// Ask these workers, and this one, for their `PassStatus` of this round.
+  std::vector<WorkerId> query = {};
   std::uint32_t query_round = 0;
   /// The pass is over on this worker.
   bool finished = false;
 };
 
 /// One worker's part in a backward pass: who takes part, when it is over, why it failed. A state
-/// machine without I/O; the shell feeds it and carries out its actions.
+/// machine without I/O; the shell feeds it and carries out its actions. The shell makes a worker's
+/// gradients visible before it says that its part is complete, with global commit before it says
+/// `commit`, and the initiator's when the pass is finished.
 ///
 /// | state | event | next | actions |
 /// |---|---|---|---|
-/// | running | local part complete, participant | finished | send_done |
-/// | running | local part complete, initiator, all participants done | finished | - |
-/// | running | local part complete, initiator, else | waiting | - |
-/// | running, waiting | done of the last participant, local part complete | finished | - |
-/// | running, waiting | failure, participant | finished | send_failed |
-/// | running, waiting | failure (own or reported), initiator | finished | abort all participants |
-/// | running | abort | finished | abort those this worker sent gradients to |
-/// | running, waiting | tick, initiator | same | query, when the watchdog is due |
-/// | running, waiting | status that proves the pass stuck | finished | abort all participants |
+/// | running | part complete, participant | finished | send_done |
+/// | the same | with global commit | complete | send_done |
+/// | running | part complete or a done, initiator, all are done | finished | - |
+/// | the same | with global commit and participants | committing | commit all |
+/// | complete | commit | finished | send_committed |
+/// | committing | the last participant committed | finished | - |
+/// | running, complete | failure, participant | failed | stop, send_failed |
+/// | running, committing | failure, own or reported, initiator | aborting | stop, abort all |
+/// | running, complete, failed | abort | aborting | stop, abort those this worker asked or sent to |
+/// | aborting | stopped, and all it aborted have answered | finished | aborted to who aborted it |
+/// | aborting | abort from another worker | same | aborted to that one |
+/// | running | tick, initiator, FAST | same | query |
+/// | running | answer that proves a standstill | aborting | stop, abort all |
+/// | any | initiator lost, or the engine ends | finished | stop, abort as above |
 /// | finished | anything | finished | - |
 ///
-/// Who takes part is learned on the way: every DONE lists the workers its sender sent gradients
-/// to, and a worker that received any is on somebody's list before that one is done. So the
-/// initiator knows everybody once all it knows are done, and needs no extra message for it.
+/// Who takes part is known from the discovery. In FAST mode there is none, and it is learned on the
+/// way: every done lists the workers its sender sent gradients to, and a worker that received any
+/// is on somebody's list before that one is done. So the initiator knows everybody once all it
+/// knows are done, and needs no extra message for it.
 ///
-/// The watchdog does not guess from time: it asks every participant how many gradients it sent
-/// and received. If two rounds in a row find all idle with equal totals, and as many received as
-/// sent, nothing is on its way and nothing can happen any more (Mattern's four counters). Those who
-/// are done are not asked: their DONE has their last counts, and two new rounds begin after it.
+/// An abort spreads from each worker to those it asked or sent to, so it also finds workers the
+/// initiator never heard of; each answers when it has stopped and all below it have answered.
 /// @threads one thread at a time.
 class PassProtocol {
  public:
-  PassProtocol(WorkerId self, WorkerId initiator) : self_(self), initiator_(initiator) {}
+  PassProtocol(WorkerId self, WorkerId initiator, bool commits_globally = false)
+      : self_(self),
+        initiator_(initiator),
+        commits_globally_(commits_globally),
+        discovery_(self, initiator) {}
 
   bool is_initiator() const { return self_ == initiator_; }
-  bool is_finished() const { return finished_; }
+  /// Neither over nor about to be: nodes may run.
+  bool is_running() const { return state_ == State::running; }
+  bool is_finished() const { return state_ == State::finished; }
   /// The first error; empty if none.
   std::optional<WireError> const& error() const { return error_; }
 
+  // Discovery, in SMART mode.
+  PassActions start(Reached reached);
+  std::vector<AutogradMessageId> discover(WorkerId from, std::uint32_t number,
+                                          std::vector<AutogradMessageId> const& messages);
+  PassActions expanded(WorkerId from, std::uint32_t number, Reached reached);
+  PassActions discovered(std::uint32_t number, std::set<WorkerId> const& participants);
+  DiscoveryProtocol const& discovery() const { return discovery_; }
+
+  // Execution.
   void gradient_sent(WorkerId to);
-  void gradient_received(WorkerId from);
+  /// @return false if it came before: drop it.
+  bool gradient_received(WorkerId from, AutogradMessageId message);
   PassActions local_part_complete();
   /// @param last what `from` says of its part for the last time.
-  PassActions done(WorkerId from, PassStatus last);
-  PassActions failed(WireError error);
-  PassActions aborted();
+  PassActions done(WorkerId from, PassStatus const& last);
+  PassActions commit();
+  PassActions committed(WorkerId from);
 
-  /// Time passed; the shell calls it at the watchdog's interval. @return a query, if one is due.
+  // Failure.
+  PassActions failed(WireError error);
+  PassActions abort(WorkerId from);
+  PassActions aborted(WorkerId from, PassStatus last);
+  /// Nothing runs any more; the shell says so after `stop`.
+  PassActions stopped();
+  PassActions peer_lost(WorkerId peer, WireError error);
+  /// Ends this part at once: the engine ends, or the initiator waited long enough for the aborted.
+  PassActions abandon(WireError error);
+
+  // Watchdog of FAST mode.
+  /// Time passed; the shell calls it at the watchdog's interval.
   PassActions tick();
   /// A participant's answer, or the initiator's own status.
-  PassActions status(WorkerId from, PassStatus status);
+  PassActions status(WorkerId from, PassStatus const& status);
   /// This worker's counts for a status; the shell adds what only it knows.
   PassStatus own_status(std::uint32_t round) const;
 
-  std::set<WorkerId> const& peers() const { return sent_to_; }
-  std::set<WorkerId> const& participants() const { return participants_; }
-  /// Participants that are not done yet.
-  std::vector<WorkerId> unfinished() const;
+  /// Workers this one asked or sent gradients to.
+  std::set<WorkerId> peers() const;
+  /// Workers that take part besides the initiator, as far as it knows.
+  std::set<WorkerId> participants() const;
+  /// Whether the pass waits for `worker`.
+  bool involves(WorkerId worker) const;
+  /// Aborted workers that have not answered.
+  std::set<WorkerId> const& unanswered() const { return aborting_; }
+  /// What the others waited for when the pass failed, as far as they could say.
+  std::map<WorkerId, PassStatus> const& last_words() const { return last_words_; }
 
  private:
-  bool everybody_done() const;
-  void learn(std::set<WorkerId> const& workers);
-  PassActions finish_with_abort(WireError error);
-  bool round_is_complete() const;
-  bool round_proves_stuck() const;
-  std::string stuck_text() const;
+  enum class State : std::uint8_t { running, complete, committing, failed, aborting, finished };
+
+  PassActions finish();
+  PassActions finish_if_all_done();
+  PassActions finish_if_aborted();
+  PassActions start_abort(WireError error, std::set<WorkerId> to);
+  PassActions fail(WireError error);
 
   WorkerId self_, initiator_;
-  bool finished_ = false;
+  bool commits_globally_;
+  State state_ = State::running;
+  DiscoveryProtocol discovery_;
   bool local_complete_ = false;
   std::set<WorkerId> sent_to_;
-  std::uint64_t sent_ = 0, received_ = 0;
+  std::set<AutogradMessageId> got_;
+  std::uint64_t sent_ = 0;
   std::optional<WireError> error_;
+  bool has_stopped_ = false;
+  std::set<WorkerId> aborting_;     // told to abort, have not answered
+  std::optional<WorkerId> aborter_;  // waits for this worker's answer
+  std::map<WorkerId, PassStatus> last_words_;
 
   // initiator only
-  std::set<WorkerId> participants_;
-  std::map<WorkerId, PassStatus> done_;
-  std::uint32_t round_ = 0;
-  std::map<WorkerId, PassStatus> answers_, last_answers_;
+  std::set<WorkerId> learned_, done_, uncommitted_;
+  StandstillDetector standstill_;
 };
 
 }  // namespace distgrad

@@ -7,22 +7,27 @@
 #include <vector>
 
 #include <distgrad/autograd/context_table.hpp>
+#include <distgrad/autograd/recorder.hpp>
 #include <distgrad/config.hpp>
 #include <distgrad/engine/pass.hpp>
 
 namespace distgrad {
 
 /// The backward passes one worker takes part in: brings each message to its pass, starts
-/// participants' parts when their first gradients arrive, and drops what comes for a pass that is
-/// over. @threads safe: shared object.
+/// participants' parts when they are first heard of, and drops what comes for a pass that is over.
+/// @threads safe: shared object.
 class PassTable {
  public:
   /// @param watchdog_interval time between looks for a standstill.
-  PassTable(RpcAgent& agent, ContextTable& contexts, std::chrono::nanoseconds watchdog_interval);
+  PassTable(RpcAgent& agent, ContextTable& contexts, Recorder& recorder,
+            std::chrono::nanoseconds watchdog_interval);
 
   /// Runs a pass that starts here, on the calling thread. @throws as `Context::backward`.
-  void backward(std::shared_ptr<DistAutogradContext> const& context,
-                std::span<at::Tensor const> roots, BackwardOptions const& options);
+  void backward(ContextId context, std::span<at::Tensor const> roots,
+                BackwardOptions const& options);
+  /// The same for `Context::grad`.
+  std::vector<at::Tensor> grad(ContextId context, std::span<at::Tensor const> roots,
+                               std::vector<at::Tensor> const& inputs, BackwardOptions options);
 
   /// Passes of a released context fail.
   void release(ContextId context);
@@ -37,24 +42,37 @@ class PassTable {
  private:
   using PassPtr = std::shared_ptr<Pass>;
 
+  GradientMap run(ContextPtr const& context, std::span<at::Tensor const> roots,
+                  BackwardOptions const& options, PassOptions pass_options);
+  void on_discover(WorkerId from, Message message);
   void on_gradient(WorkerId from, Message message);
+  void on_failed(WorkerId from, Message message);
+  void on_abort(WorkerId from, Message message);
   template <class Use>
   void with_pass(Message const& message, Use&& use);
+  template <class Use>
+  void join(Message const& message, Use&& use);
   PassPtr find(PassId const& id) const;
-  PassPtr find_or_join(PassId const& id, bool retain_graph, bool create_graph);
-  PassPtr add(PassId const& id, std::shared_ptr<DistAutogradContext> context,
-              Pass::Options options);
+  PassPtr find_or_join(PassId const& id, PassOptions options);
+  PassPtr add(PassId const& id, ContextPtr context, PassOptions options);
   std::vector<PassPtr> all() const;
+  bool is_over(PassId const& id) const;
   void finished(PassId const& id);
   void remember_finished(PassId const& id);
+  WireError error_here(std::exception_ptr const& error) const;
+  void answer(WorkerId to, FrameKind kind, PassId const& id,
+              unique_function<void(Writer&)> write = nullptr);
 
   RpcAgent& agent_;
   ContextTable& contexts_;
+  Recorder& recorder_;
   std::chrono::nanoseconds watchdog_interval_;
   mutable std::mutex mutex_;
   std::unordered_map<PassId, PassPtr> passes_;
-  /// Passes that are over, by context, so that a late message does not start them anew.
-  std::unordered_map<ContextId, std::set<PassId>> finished_;
+  /// Passes that are over, by context, so that a late message does not start them anew: the newest
+  /// of each initiator, and whatever is older than all of these.
+  std::unordered_map<ContextId, std::map<WorkerId, std::set<std::uint32_t>>> finished_;
+  static constexpr std::size_t max_finished = 1024;
   std::optional<time_point> next_tick_;
 };
 

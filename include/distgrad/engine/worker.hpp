@@ -104,6 +104,18 @@ class Worker {
   Context context() const { return Context(core()); }
   /// The id of this thread's context. @throws Error `no_context` outside of any.
   ContextId current_context() const;
+  /// Runs a pass in a context by its id: from a handler, where the caller's context is
+  /// `current_context()`. @throws as `Context::backward`, and Error `unknown_context`.
+  void backward(ContextId context, std::vector<at::Tensor> const& roots,
+                BackwardOptions const& options = {}) const {
+    core().passes().backward(context, roots, options);
+  }
+  /// The same for `Context::grad`.
+  std::vector<at::Tensor> grad(ContextId context, std::vector<at::Tensor> const& roots,
+                               std::vector<at::Tensor> const& inputs,
+                               BackwardOptions options = {}) const {
+    return core().passes().grad(context, roots, inputs, std::move(options));
+  }
   bool has_context(ContextId id) const { return core().contexts().find(id) != nullptr; }
   /// This worker's part of a context. @throws Error `unknown_context`.
   std::shared_ptr<DistAutogradContext> context_part(ContextId id) const {

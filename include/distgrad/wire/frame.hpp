@@ -41,8 +41,11 @@ enum class FrameKind : std::uint16_t {
   pass_abort = 0x43,     ///< stop the pass and forget it
   pass_query = 0x44,     ///< say what your part of the pass waits for
   pass_status = 0x45,    ///< its answer
-  pass_discover = 0x48,  ///< SMART: these send functions take part
-  pass_discovered = 0x49,  ///< its answer
+  pass_aborted = 0x46,   ///< answers pass_abort: stopped, and what was still awaited
+  pass_discover = 0x48,    ///< SMART: these send functions take part
+  pass_discovered = 0x49,  ///< its answer: all that follows from them is known
+  pass_commit = 0x4a,      ///< all parts are complete: make the gradients visible
+  pass_committed = 0x4b,   ///< its answer
 };
 
 /// Sizes a worker accepts from its peers; checked before memory is taken.

@@ -1,6 +1,7 @@
 #pragma once
 #include <distgrad/autograd/gradient_map.hpp>
 
+#include <mutex>
 #include <utility>
 
 #include <c10/core/AutogradState.h>
@@ -48,6 +49,20 @@ DISTGRAD_DECL void GradientMap::merge(GradientMap&& other, bool create_graph) {
     }
   }
   other.clear();
+}
+
+DISTGRAD_DECL void GradientMap::add_to_grad(bool create_graph) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  for (Entry& entry : entries_) {
+    at::Tensor& sum = entry.variable.mutable_grad();
+    if (sum.defined()) {
+      detail::add_gradient(entry.variable, sum, entry.gradient, create_graph, 1);
+    } else {
+      sum = std::move(entry.gradient);
+    }
+  }
+  clear();
 }
 
 DISTGRAD_DECL at::Tensor GradientMap::find(at::Tensor const& variable) const {

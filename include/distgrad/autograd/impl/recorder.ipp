@@ -6,8 +6,7 @@
 namespace distgrad {
 namespace detail {
 
-/// The tensors of a received message whose gradients the sender wants.
-inline std::vector<at::Tensor> differentiable(ReceivedTensors const& received) {
+DISTGRAD_DECL std::vector<at::Tensor> differentiable(ReceivedTensors const& received) {
   std::vector<at::Tensor> wanted;
   for (std::size_t i = 0; i < received.tensors.size(); ++i) {
     if (!received.requires_grad[i]) continue;
@@ -48,9 +47,14 @@ DISTGRAD_DECL void Recorder::leaving(CallState const& state, WorkerId to, bool i
   write(recorded.empty() ? Extension::context : Extension::recorded);
   extends.id(context.id());
   if (recorded.empty()) return;
+  extends.id(record_sent(context, to, recorded));
+}
+
+DISTGRAD_DECL AutogradMessageId Recorder::record_sent(DistAutogradContext& context, WorkerId to,
+                                                      std::span<at::Tensor const> tensors) {
   auto const message = ids_.next<AutogradMessageId>();
-  extends.id(message);
-  context.add_send(message, to, recorded);
+  context.add_send(message, to, tensors);
+  return message;
 }
 
 DISTGRAD_DECL CallState Recorder::arriving(WorkerId from, bool is_call, ReceivedTensors& received,

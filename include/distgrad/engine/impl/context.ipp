@@ -22,16 +22,13 @@ DISTGRAD_DECL Context::~Context() {
 
 DISTGRAD_DECL void Context::backward(std::vector<at::Tensor> const& roots,
                                      BackwardOptions const& options) {
-  core_.contexts().get(id());
-  if (roots.empty()) {
-    throw Error(errc::invalid_root, "no tensors were given to backward");
-  }
-  if (!options.gradients.empty() && options.gradients.size() != roots.size()) {
-    throw Error(errc::invalid_argument,
-                "backward got " + std::to_string(roots.size()) + " roots but " +
-                    std::to_string(options.gradients.size()) + " gradients; give one per root");
-  }
-  core_.passes().backward(context_, roots, options);
+  core_.passes().backward(id(), roots, options);
+}
+
+DISTGRAD_DECL std::vector<at::Tensor> Context::grad(std::vector<at::Tensor> const& roots,
+                                                    std::vector<at::Tensor> const& inputs,
+                                                    BackwardOptions options) {
+  return core_.passes().grad(id(), roots, inputs, std::move(options));
 }
 
 }  // namespace distgrad

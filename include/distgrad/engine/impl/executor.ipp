@@ -62,6 +62,16 @@ DISTGRAD_DECL void Executor::add_root(at::Tensor const& root, at::Tensor gradien
   expand_found();
 }
 
+DISTGRAD_DECL void Executor::keep(at::Tensor const& leaf) {
+  require_discovery();
+  if (!leaf.defined() || !leaf.requires_grad() || !leaf.is_leaf()) {
+    throw Error(errc::invalid_argument,
+                "an input of a restricted pass must be a leaf that requires a gradient; for what "
+                "lies between, use retain_grad() or a hook");
+  }
+  kept_.push_back(torch::autograd::impl::gradient_edge(leaf).function);
+}
+
 DISTGRAD_DECL std::vector<Node*> Executor::take_reached() { return std::exchange(reached_, {}); }
 
 DISTGRAD_DECL void Executor::require_discovery() const {
@@ -111,6 +121,50 @@ DISTGRAD_DECL Executor::Kind Executor::classify_end(Node& node) const {
   throw Error(errc::pass_failed, "node '" + node.name() +
                                      "' has no next nodes, but neither accumulates a leaf's "
                                      "gradient nor stands for another worker");
+}
+
+/// What ends here and is of use.
+DISTGRAD_DECL bool Executor::is_wanted(NodeState const& state) const {
+  if (state.kind == Kind::leaf) {
+    return std::ranges::any_of(kept_, [&](node_ptr const& n) { return n.get() == state.node; });
+  }
+  return state.kind == Kind::boundary || state.kind == Kind::send;
+}
+
+// Depth first, so that a node's turn to be judged comes after that of all it leads to.
+DISTGRAD_DECL void Executor::drop_unneeded() {
+  enum class Need : std::uint8_t { unknown, no, yes };
+  struct Step {
+    std::uint32_t number, edge;
+  };
+  std::vector<Need> needs(states_.size(), Need::unknown);
+  std::vector<Step> path;
+  for (std::uint32_t start = 0; start < states_.size(); ++start) {
+    if (needs[start] == Need::unknown) path.push_back({start, 0});
+    while (!path.empty()) {
+      auto& [number, edge] = path.back();
+      NodeState& state = states_[number];
+      if (edge < state.node->next_edges().size()) {
+        auto const target = targets_[state.first_target + edge];
+        if (target == detail::NodeIndex::none || needs[target] == Need::no) {
+          ++edge;
+        } else if (needs[target] == Need::yes) {
+          needs[number] = Need::yes;
+          ++edge;
+        } else {
+          path.push_back({target, 0});
+        }
+        continue;
+      }
+      if (is_wanted(state)) needs[number] = Need::yes;
+      if (needs[number] != Need::yes) {
+        needs[number] = Need::no;
+        state.kind = Kind::unneeded;
+        ++finished_;
+      }
+      path.pop_back();
+    }
+  }
 }
 
 // --- execution -----------------------------------------------------------------------------------
@@ -170,7 +224,7 @@ DISTGRAD_DECL void Executor::run_loop() {
 }
 
 DISTGRAD_DECL void Executor::deliver_roots() {
-  has_started_ = true;
+  if (!std::exchange(has_started_, true) && options_.is_restricted) drop_unneeded();
   for (PendingRoot& root : std::exchange(pending_roots_, {})) {
     deliver(root.number, root.input_nr, std::move(root.gradient));
   }
@@ -179,6 +233,7 @@ DISTGRAD_DECL void Executor::deliver_roots() {
 DISTGRAD_DECL void Executor::deliver(std::uint32_t number, std::uint32_t input_nr,
                                      at::Tensor&& gradient) {
   NodeState& state = states_[number];
+  if (state.kind == Kind::unneeded) return;
   if (state.inputs.empty()) state.inputs.resize(state.node->num_inputs());
   add_to_input(state.inputs[input_nr], std::move(gradient));
   count_delivery(number);
@@ -218,7 +273,7 @@ DISTGRAD_DECL void Executor::run_node(std::uint32_t number) {
     default: route(state, call_node(*state.node, std::move(inputs), options_.retain_graph));
   }
   ++finished_;
-  current_ = nullptr;
+  last_ = std::exchange(current_, nullptr);
 }
 
 DISTGRAD_DECL void Executor::route(NodeState const& from, variable_list&& outputs) {
@@ -226,7 +281,7 @@ DISTGRAD_DECL void Executor::route(NodeState const& from, variable_list&& output
   std::uint32_t const* const targets = targets_.data() + from.first_target;
   if (outputs.size() == 1 && targets[0] != detail::NodeIndex::none) {
     NodeState const& to = states_[targets[0]];
-    if (to.inputs.empty() && to.node->num_inputs() == 1) {
+    if (to.inputs.empty() && to.node->num_inputs() == 1 && to.kind != Kind::unneeded) {
       return deliver_single(targets[0], std::move(outputs));
     }
   }
@@ -288,6 +343,7 @@ DISTGRAD_DECL std::vector<Node*> Executor::awaited_sends() const {
 DISTGRAD_DECL std::vector<std::string> Executor::waiting_names(std::size_t limit) const {
   std::vector<std::string> names;
   for (NodeState const& state : states_) {
+    if (state.kind == Kind::unneeded) continue;
     bool const waits = state.dependencies != 0 || (state.kind == Kind::send && !state.is_injected);
     if (!waits) continue;
     if (names.size() == limit) break;
@@ -298,6 +354,10 @@ DISTGRAD_DECL std::vector<std::string> Executor::waiting_names(std::size_t limit
 
 DISTGRAD_DECL std::string Executor::current_node_name() const {
   return current_ ? current_->name() : std::string();
+}
+
+DISTGRAD_DECL std::string Executor::last_node_name() const {
+  return last_ ? last_->name() : std::string();
 }
 
 }  // namespace distgrad

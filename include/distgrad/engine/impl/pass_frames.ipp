@@ -3,13 +3,33 @@
 
 namespace distgrad::detail {
 
-DISTGRAD_DECL Message gradient_message(Host& host, PassId const& pass, AutogradMessageId message,
-                                       bool retain_graph, bool create_graph,
+inline constexpr std::size_t worker_bytes = 4, message_bytes = 16;
+
+inline void write_workers(Writer& out, std::set<WorkerId> const& workers) {
+  out.number(std::uint64_t{workers.size()});
+  for (auto const worker : workers) out.id(worker);
+}
+
+inline std::set<WorkerId> read_workers(Reader& in) {
+  std::set<WorkerId> workers;
+  for (auto n = in.count(worker_bytes); n > 0; --n) workers.insert(in.id<WorkerId>());
+  return workers;
+}
+
+inline void require_read(Reader const& in, char const* what) {
+  if (!in.ok() || !in.at_end()) throw Error(errc::bad_value, std::string(what) + " is malformed");
+}
+
+// --- gradients -----------------------------------------------------------------------------------
+
+DISTGRAD_DECL Message gradient_message(Host& host, PassId const& pass, PassOptions options,
+                                       AutogradMessageId message, AutogradMessageId recorded,
                                        variable_list const& gradients) {
   Writer out;
   out.id(pass);
+  out.number(options.bits());
   out.id(message);
-  out.number(static_cast<std::uint8_t>(retain_graph | (create_graph << 1)));
+  out.id(recorded);
   out.number(static_cast<std::uint32_t>(gradients.size()));
   std::vector<at::Tensor> defined;
   for (std::size_t i = 0; i < gradients.size(); i += 8) {
@@ -30,14 +50,14 @@ DISTGRAD_DECL Message gradient_message(Host& host, PassId const& pass, AutogradM
 DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
                                           std::span<Buffer const> buffers) {
   GradientFrame frame;
+  frame.options = PassOptions::from_bits(in.number<std::uint8_t>());
   frame.message = in.id<AutogradMessageId>();
-  auto const flags = in.number<std::uint8_t>();
-  frame.retain_graph = flags & 1;
-  frame.create_graph = flags & 2;
+  frame.recorded = in.id<AutogradMessageId>();
   std::size_t const count = in.number<std::uint32_t>();
   auto const bits = in.raw((count + 7) / 8);
   if (!in.ok()) throw Error(errc::bad_value, "a gradient message is cut off");
   auto received = host.unpack(in, buffers);
+  if (frame.recorded.is_valid()) frame.differentiable = differentiable(received);
   frame.gradients.resize(count);
   std::size_t next = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -51,18 +71,60 @@ DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
   return frame;
 }
 
+// --- discovery -----------------------------------------------------------------------------------
+
+DISTGRAD_DECL Message discover_message(PassId const& pass, PassOptions options,
+                                       DiscoveryActions::Discover const& discover) {
+  Writer out;
+  out.id(pass);
+  out.number(options.bits());
+  out.number(discover.number);
+  out.number(std::uint64_t{discover.messages.size()});
+  for (auto const& message : discover.messages) out.id(message);
+  return {.kind = FrameKind::pass_discover, .metadata = out.take()};
+}
+
+DISTGRAD_DECL DiscoverFrame read_discover(Reader& in) {
+  DiscoverFrame frame;
+  frame.options = PassOptions::from_bits(in.number<std::uint8_t>());
+  frame.number = in.number<std::uint32_t>();
+  frame.messages.resize(in.count(message_bytes));
+  for (auto& message : frame.messages) message = in.id<AutogradMessageId>();
+  require_read(in, "a question of a pass");
+  return frame;
+}
+
+DISTGRAD_DECL Message discovered_message(PassId const& pass,
+                                         DiscoveryActions::Discovered const& discovered) {
+  Writer out;
+  out.id(pass);
+  out.number(discovered.number);
+  write_workers(out, discovered.participants);
+  return {.kind = FrameKind::pass_discovered, .metadata = out.take()};
+}
+
+DISTGRAD_DECL DiscoveredFrame read_discovered(Reader& in) {
+  DiscoveredFrame frame;
+  frame.number = in.number<std::uint32_t>();
+  frame.participants = read_workers(in);
+  require_read(in, "an answer of a pass");
+  return frame;
+}
+
+// --- status --------------------------------------------------------------------------------------
+
 DISTGRAD_DECL void write_status(Writer& out, PassStatus const& status) {
   out.number(status.round);
   out.number(status.is_idle);
   out.number(status.sent);
   out.number(status.received);
-  out.number(std::uint64_t{status.peers.size()});
-  for (auto const peer : status.peers) out.id(peer);
+  write_workers(out, status.peers);
   out.number(std::uint64_t{status.awaited.size()});
   for (auto const& send : status.awaited) {
     out.id(send.message);
     out.id(send.from);
   }
+  out.text(status.node);
 }
 
 DISTGRAD_DECL PassStatus read_status(Reader& in) {
@@ -71,13 +133,13 @@ DISTGRAD_DECL PassStatus read_status(Reader& in) {
   status.is_idle = in.number<bool>();
   status.sent = in.number<std::uint64_t>();
   status.received = in.number<std::uint64_t>();
-  for (auto n = in.count(sizeof(std::uint32_t)); n > 0; --n) status.peers.insert(in.id<WorkerId>());
-  constexpr std::size_t send_bytes = 20;
-  for (auto n = in.count(send_bytes); n > 0; --n) {
+  status.peers = read_workers(in);
+  for (auto n = in.count(message_bytes + worker_bytes); n > 0; --n) {
     auto const message = in.id<AutogradMessageId>();
     status.awaited.push_back({message, in.id<WorkerId>()});
   }
-  if (!in.ok() || !in.at_end()) throw Error(errc::bad_value, "a status of a pass is malformed");
+  status.node = in.text();
+  require_read(in, "a status of a pass");
   return status;
 }
 

@@ -1,145 +1,221 @@
 #pragma once
-#include <algorithm>
-
 #include <distgrad/engine/pass_protocol.hpp>
 
+#include <algorithm>
+#include <utility>
+
 namespace distgrad {
+
+// --- discovery -----------------------------------------------------------------------------------
+
+DISTGRAD_DECL PassActions PassProtocol::start(Reached reached) {
+  if (!is_running()) return {};
+  return {.discovery = discovery_.start(std::move(reached))};
+}
+
+DISTGRAD_DECL std::vector<AutogradMessageId> PassProtocol::discover(
+    WorkerId from, std::uint32_t number, std::vector<AutogradMessageId> const& messages) {
+  if (!is_running()) return {};
+  return discovery_.discover(from, number, messages);
+}
+
+DISTGRAD_DECL PassActions PassProtocol::expanded(WorkerId from, std::uint32_t number,
+                                                 Reached reached) {
+  if (!is_running()) return {};
+  return {.discovery = discovery_.expanded(from, number, std::move(reached))};
+}
+
+DISTGRAD_DECL PassActions PassProtocol::discovered(std::uint32_t number,
+                                                   std::set<WorkerId> const& participants) {
+  if (!is_running()) return {};
+  return {.discovery = discovery_.discovered(number, participants)};
+}
+
+// --- execution -----------------------------------------------------------------------------------
 
 DISTGRAD_DECL void PassProtocol::gradient_sent(WorkerId to) {
   ++sent_;
   sent_to_.insert(to);
-  if (is_initiator()) participants_.insert(to);
 }
 
-DISTGRAD_DECL void PassProtocol::gradient_received(WorkerId) { ++received_; }
-
-DISTGRAD_DECL bool PassProtocol::everybody_done() const {
-  return local_complete_ && unfinished().empty();
-}
-
-DISTGRAD_DECL void PassProtocol::learn(std::set<WorkerId> const& workers) {
-  for (auto const worker : workers) {
-    if (worker != self_) participants_.insert(worker);
-  }
-}
-
-DISTGRAD_DECL std::vector<WorkerId> PassProtocol::unfinished() const {
-  std::vector<WorkerId> open;
-  std::ranges::copy_if(participants_, std::back_inserter(open),
-                       [&](WorkerId w) { return !done_.contains(w); });
-  return open;
+DISTGRAD_DECL bool PassProtocol::gradient_received(WorkerId, AutogradMessageId message) {
+  return got_.insert(message).second;
 }
 
 DISTGRAD_DECL PassActions PassProtocol::local_part_complete() {
+  if (!is_running() || std::exchange(local_complete_, true)) return {};
+  if (is_initiator()) return finish_if_all_done();
   PassActions actions;
-  if (finished_ || local_complete_) return actions;
-  local_complete_ = true;
-  if (!is_initiator()) {
-    actions.send_done = actions.finished = finished_ = true;
+  if (commits_globally_) {
+    state_ = State::complete;
   } else {
-    actions.finished = finished_ = everybody_done();
+    actions = finish();
   }
+  actions.send_done = true;
   return actions;
 }
 
-DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, PassStatus last) {
-  PassActions actions;
-  if (finished_ || !is_initiator()) return actions;
-  learn({from});
-  learn(last.peers);
-  done_[from] = std::move(last);
-  answers_.clear();  // they are of a time when its counts were not final
-  last_answers_.clear();
-  actions.finished = finished_ = everybody_done();
+DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, PassStatus const& last) {
+  if (!is_running() || !is_initiator()) return {};
+  learned_.insert(from);
+  learned_.insert(last.peers.begin(), last.peers.end());
+  done_.insert(from);
+  standstill_.done(from, last);
+  return finish_if_all_done();
+}
+
+DISTGRAD_DECL PassActions PassProtocol::finish_if_all_done() {
+  auto const all = participants();
+  if (!local_complete_ || !std::ranges::includes(done_, all)) return {};
+  if (!commits_globally_ || all.empty()) return finish();
+  state_ = State::committing;
+  uncommitted_ = all;
+  return {.commit = {all.begin(), all.end()}};
+}
+
+DISTGRAD_DECL PassActions PassProtocol::commit() {
+  if (state_ != State::complete) return {};
+  auto actions = finish();
+  actions.send_committed = true;
   return actions;
 }
 
-DISTGRAD_DECL PassActions PassProtocol::finish_with_abort(WireError error) {
-  PassActions actions;
-  error_ = std::move(error);
-  actions.finished = finished_ = true;
-  if (is_initiator()) {
-    actions.abort.assign(participants_.begin(), participants_.end());
-  } else {
-    actions.send_failed = true;
-  }
-  return actions;
+DISTGRAD_DECL PassActions PassProtocol::committed(WorkerId from) {
+  if (state_ != State::committing) return {};
+  uncommitted_.erase(from);
+  return uncommitted_.empty() ? finish() : PassActions{};
 }
+
+DISTGRAD_DECL PassActions PassProtocol::finish() {
+  state_ = State::finished;
+  return {.finished = true};
+}
+
+// --- failure -------------------------------------------------------------------------------------
 
 DISTGRAD_DECL PassActions PassProtocol::failed(WireError error) {
-  if (finished_) return {};
-  return finish_with_abort(std::move(error));
+  bool const can_fail = is_running() || state_ == State::complete || state_ == State::committing;
+  return can_fail ? fail(std::move(error)) : PassActions{};
 }
 
-DISTGRAD_DECL PassActions PassProtocol::aborted() {
-  PassActions actions;
-  if (finished_) return actions;
-  error_ = WireError{errc::pass_aborted, {}, {}, {}, "the initiator ended the pass"};
-  actions.finished = finished_ = true;
-  actions.abort.assign(sent_to_.begin(), sent_to_.end());  // it may not know them
+DISTGRAD_DECL PassActions PassProtocol::fail(WireError error) {
+  if (is_initiator()) {
+    auto everybody = participants();
+    everybody.merge(peers());
+    return start_abort(std::move(error), std::move(everybody));
+  }
+  error_ = std::move(error);
+  state_ = State::failed;
+  return {.stop = true, .send_failed = true};
+}
+
+DISTGRAD_DECL PassActions PassProtocol::start_abort(WireError error, std::set<WorkerId> to) {
+  if (!error_) error_ = std::move(error);
+  state_ = State::aborting;
+  to.erase(self_);
+  aborting_ = std::move(to);
+  return {.stop = true, .abort = {aborting_.begin(), aborting_.end()}};
+}
+
+DISTGRAD_DECL PassActions PassProtocol::abort(WorkerId from) {
+  if (is_initiator() || is_finished() || state_ == State::aborting) return {.aborted = {from}};
+  aborter_ = from;
+  auto to = peers();
+  to.erase(initiator_);  // it is where the abort comes from, in the end
+  to.erase(from);
+  return start_abort({errc::pass_aborted, {}, {}, {}, "the initiator ended the pass"},
+                     std::move(to));
+}
+
+DISTGRAD_DECL PassActions PassProtocol::aborted(WorkerId from, PassStatus last) {
+  if (state_ != State::aborting || aborting_.erase(from) == 0) return {};
+  last_words_[from] = std::move(last);
+  return finish_if_aborted();
+}
+
+DISTGRAD_DECL PassActions PassProtocol::stopped() {
+  if (state_ != State::aborting) return {};
+  has_stopped_ = true;
+  return finish_if_aborted();
+}
+
+DISTGRAD_DECL PassActions PassProtocol::finish_if_aborted() {
+  if (!has_stopped_ || !aborting_.empty()) return {};
+  auto actions = finish();
+  if (aborter_) actions.aborted = {*aborter_};
   return actions;
 }
+
+DISTGRAD_DECL PassActions PassProtocol::peer_lost(WorkerId peer, WireError error) {
+  if (is_finished()) return {};
+  if (peer == initiator_) return abandon(std::move(error));
+  if (state_ == State::aborting) {
+    if (aborter_ == peer) aborter_.reset();
+    return aborting_.erase(peer) != 0 ? finish_if_aborted() : PassActions{};
+  }
+  if (!involves(peer)) return {};
+  auto actions = failed(std::move(error));
+  aborting_.erase(peer);
+  std::erase(actions.abort, peer);
+  return actions;
+}
+
+DISTGRAD_DECL PassActions PassProtocol::abandon(WireError error) {
+  if (is_finished()) return {};
+  auto actions = state_ == State::aborting ? PassActions{} : start_abort(std::move(error), peers());
+  if (!error_) error_ = std::move(error);
+  actions.stop = true;
+  if (aborter_) actions.aborted = {*aborter_};
+  state_ = State::finished;
+  actions.finished = true;
+  return actions;
+}
+
+// --- the watchdog of FAST mode -------------------------------------------------------------------
 
 DISTGRAD_DECL PassActions PassProtocol::tick() {
-  PassActions actions;
-  if (finished_ || !is_initiator()) return actions;
-  // A round whose answers are late is given up: totals of different times prove nothing.
-  last_answers_ = round_is_complete() ? std::move(answers_) : std::map<WorkerId, PassStatus>();
-  answers_.clear();
-  actions.query = unfinished();
-  actions.query_round = ++round_;
+  if (!is_running() || !is_initiator()) return {};
+  auto all = participants();
+  std::erase_if(all, [&](WorkerId worker) { return done_.contains(worker); });
+  PassActions actions{.query = {all.begin(), all.end()}};
+  all.insert(self_);
+  actions.query_round = standstill_.begin_round(all);
+  if (actions.query_round == 0) actions.query.clear();
   return actions;
 }
 
-DISTGRAD_DECL PassActions PassProtocol::status(WorkerId from, PassStatus status) {
-  if (finished_ || !is_initiator() || status.round != round_ || done_.contains(from)) return {};
-  learn(status.peers);
-  answers_[from] = std::move(status);
-  if (!round_is_complete() || !round_proves_stuck()) return {};
-  return finish_with_abort({errc::pass_stuck, {}, {}, {}, stuck_text()});
+DISTGRAD_DECL PassActions PassProtocol::status(WorkerId from, PassStatus const& status) {
+  if (!is_running() || !is_initiator()) return {};
+  learned_.insert(status.peers.begin(), status.peers.end());
+  if (!standstill_.answer(from, status)) return {};
+  last_words_ = standstill_.answers();
+  return fail({errc::pass_stuck, {}, {}, {},
+               "FAST mode takes every call of the context as part of the pass, but no gradient "
+               "will come for some"});
 }
 
 DISTGRAD_DECL PassStatus PassProtocol::own_status(std::uint32_t round) const {
-  return {round, false, sent_, received_, sent_to_, {}};
+  return {round, false, sent_, got_.size(), sent_to_, {}, {}};
 }
 
-DISTGRAD_DECL bool PassProtocol::round_is_complete() const {
-  return round_ != 0 && answers_.contains(self_) &&
-         std::ranges::all_of(unfinished(), [&](WorkerId w) { return answers_.contains(w); });
+// --- who takes part ------------------------------------------------------------------------------
+
+DISTGRAD_DECL std::set<WorkerId> PassProtocol::peers() const {
+  auto all = sent_to_;
+  all.insert(discovery_.asked().begin(), discovery_.asked().end());
+  return all;
 }
 
-DISTGRAD_DECL bool PassProtocol::round_proves_stuck() const {
-  if (answers_.size() != last_answers_.size()) return false;
-  std::uint64_t sent = 0, received = 0;
-  for (auto const& [worker, last] : done_) {
-    sent += last.sent;
-    received += last.received;
-  }
-  for (auto const& [worker, now] : answers_) {
-    auto const before = last_answers_.find(worker);
-    if (before == last_answers_.end() || !now.is_idle || !before->second.is_idle ||
-        now.sent != before->second.sent || now.received != before->second.received) {
-      return false;
-    }
-    sent += now.sent;
-    received += now.received;
-  }
-  return sent == received;
+DISTGRAD_DECL std::set<WorkerId> PassProtocol::participants() const {
+  auto all = learned_;
+  all.insert(discovery_.participants().begin(), discovery_.participants().end());
+  all.insert(sent_to_.begin(), sent_to_.end());
+  all.erase(initiator_);
+  return all;
 }
 
-DISTGRAD_DECL std::string PassProtocol::stuck_text() const {
-  std::string text =
-      "FAST mode takes every send function of the context as part of the pass, but no gradient "
-      "will come for:";
-  for (auto const& [worker, status] : answers_) {
-    for (auto const& send : status.awaited) {
-      text += "\n  message " + to_string(send.message) + " that worker " + to_string(worker) +
-              " sent to worker " + to_string(send.from);
-    }
-  }
-  return text +
-         "\nThe result of such a call does not take part in the loss. Use it, make the call "
-         "outside of the context or under NoGradGuard, or start a context for each pass";
+DISTGRAD_DECL bool PassProtocol::involves(WorkerId worker) const {
+  return worker == initiator_ || peers().contains(worker) || participants().contains(worker);
 }
 
 }  // namespace distgrad
