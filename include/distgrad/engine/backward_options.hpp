@@ -45,7 +45,8 @@ struct BackwardOptions {
   /// the same time are taken one by one.
   bool accumulate_grad = false;
   GradientCommit commit = GradientCommit::local;
-  /// Ends the pass with `errc::timeout`; zero means no limit. Whether a pass in FAST mode can go on
+  /// Ends the pass with `errc::timeout`; zero means no limit. A pass that failed takes up to one
+  /// second more for every worker to stop. Whether a pass in FAST mode can go on
   /// at all is found out without a limit, see `EngineOptions::watchdog_interval`.
   std::chrono::nanoseconds timeout{0};
 };

@@ -12,7 +12,7 @@ inline bool is_recv_function(Node const& node) {
 }
 
 /// How long the initiator of a failed pass waits for the others to stop.
-inline constexpr std::chrono::seconds abort_grace{5};
+inline constexpr std::chrono::seconds abort_grace{1};
 
 }  // namespace detail
 
@@ -152,9 +152,11 @@ DISTGRAD_DECL void Pass::run_until_stopped() {
       fail_here(std::current_exception());
     }
     std::unique_lock lock(mutex_);
+    driving_ = false;
     bool const is_in_time = wait(lock, deadline_, [this] {
       return !protocol_.is_running() || !inbox_.empty();
     });
+    driving_ = true;
     arrived.swap(inbox_);
     lock.unlock();
     if (!is_in_time) fail_late();

@@ -191,7 +191,8 @@ DISTGRAD_DECL PassActions PassProtocol::status(WorkerId from, PassStatus const& 
   last_words_ = standstill_.answers();
   return fail({errc::pass_stuck, {}, {}, {},
                "FAST mode takes every call of the context as part of the pass, but no gradient "
-               "will come for some"});
+               "will come for some: their results are not used. Run it in SMART mode, or make "
+               "such calls outside of the context or under NoGradGuard"});
 }
 
 DISTGRAD_DECL PassStatus PassProtocol::own_status(std::uint32_t round) const {
