@@ -194,7 +194,7 @@ void error_of_a_nested_call(Workers const& w) {
   CHECK(report.code == int(errc::pass_failed));
   CHECK(report.worker == "worker2");
   CHECK(mentions(report.node, "Breaks"));
-  CHECK(report.text == "boom");
+  CHECK(report.text.rfind("boom", 0) == 0);
   CHECK(mentions(report.what, "worker2"));
   CHECK(mentions(report.what, "Breaks"));
   CHECK(mentions(report.what, "boom"));
