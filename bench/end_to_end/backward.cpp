@@ -2,11 +2,11 @@
 //
 //   backward [--quick]
 //
-// First against libtorch's own: open a context, forward through the other worker, backward,
-// release. Rows: one multiplication at the other worker; 50 of them, called one after the other; 50
-// nested ones, each called from inside the one before and at the other worker than it. The bare
-// echo beside them is the floor of the messages: one round trip forward and one backward per hop,
-// 8 bytes each way.
+// First against libtorch's own, which knows FAST mode only, in our default mode and in FAST: open a
+// context, forward through the other worker, backward, release. Rows: one multiplication at the
+// other worker; 50 of them, called one after the other; 50 nested ones, each called from inside the
+// one before and at the other worker than it. The bare echo beside them is the floor of FAST's
+// messages: one round trip forward and one backward per hop, 8 bytes each way.
 //
 // Then the backward alone, per hop and in every mode, with its messages: see hop_rows.hpp.
 //
@@ -37,8 +37,9 @@ at::Tensor nested(at::Tensor x, std::int64_t hops) {
 /// distgrad with the names of `bench::TorchPeer`.
 class Distgrad {
  public:
-  explicit Distgrad(bench::Role const& role)
-      : engine_({.name = "w" + std::to_string(role.rank),
+  Distgrad(bench::Role const& role, distgrad::BackwardMode mode)
+      : mode_(mode),
+        engine_({.name = "w" + std::to_string(role.rank),
                  .rank = role.rank,
                  .world_size = 2,
                  .master_addr = "127.0.0.1",
@@ -47,7 +48,20 @@ class Distgrad {
   Distgrad(Distgrad const&) = delete;
   Distgrad& operator=(Distgrad const&) = delete;
 
-  auto context() { return engine_.context(); }
+  class Context {
+   public:
+    explicit Context(Distgrad& self) : context_(self.engine_.context()), mode_(self.mode_) {}
+    void backward(std::vector<at::Tensor> const& roots) {
+      context_.backward(roots, {.mode = mode_});
+    }
+    at::Tensor gradient(at::Tensor const& leaf) const { return context_.gradient(leaf); }
+
+   private:
+    distgrad::Context context_;
+    distgrad::BackwardMode mode_;
+  };
+
+  Context context() { return Context(*this); }
   at::Tensor mul(at::Tensor const& x, at::Tensor const& y) {
     return engine_.rpc_sync<backward::mul>("w1", x, y);
   }
@@ -56,6 +70,7 @@ class Distgrad {
   }
 
  private:
+  distgrad::BackwardMode mode_;
   Engine engine_;
 };
 
@@ -101,7 +116,11 @@ void drive_or_wait(Peer&& peer, bench::Role const& role) {
 
 void run_role(bench::Role const& role) {
   at::set_num_threads(1);
-  if (role.contestant == "distgrad") return drive_or_wait(backward::Distgrad(role), role);
+  using distgrad::BackwardMode;
+  if (role.contestant == "distgrad")
+    return drive_or_wait(backward::Distgrad(role, BackwardMode::smart), role);
+  if (role.contestant == "distgrad_fast")
+    return drive_or_wait(backward::Distgrad(role, BackwardMode::fast), role);
   if (role.contestant == "torch") {
     // TensorPipe's pool must be larger than half the nested calls, or it hangs.
     return drive_or_wait(bench::TorchPeer(role.rank, role.port, 64), role);
@@ -120,6 +139,6 @@ int main(int argc, char** argv) {
   program.rows = {{"1 hop", "\"hops\":1,\"shape\":\"single\"", 0.3},
                   {"50 hops called one after the other", "\"hops\":50,\"shape\":\"chain\"", 0.3},
                   {"50 nested hops", "\"hops\":50,\"shape\":\"nested\"", 0.3}};
-  bench::add_contestants(program, bench::TorchPeer::why_absent());
+  bench::add_contestants(program, {"distgrad", "distgrad_fast"}, bench::TorchPeer::why_absent());
   return bench::run_program(program, argc, argv);
 }

@@ -17,27 +17,33 @@ namespace bench {
 struct Row {
   std::string label;        // for people: "4 B"
   std::string json_fields;  // for programs: "\"size_bytes\":4"
-  double target_ratio = 0;  // distgrad / torch; 0: no target
+  double target_ratio = 0;  // of every ratio to torch; 0: no target
 };
 
 /// A benchmark program: its rows, who takes part, and what their processes run.
 struct Program {
   std::string name;
   std::vector<Row> rows;
-  std::vector<std::string> contestants;  // the first is the one that the ratios are about
-  std::string absent;                    // says who cannot take part, and why
+  std::vector<std::string> contestants;
+  std::size_t own = 1;  // so many of them are ours; ratios compare each with those behind it
+  std::string absent;   // says who cannot take part, and why
   std::function<void(Role const&)> run_role;
   bool measure_idle = false;
   /// Rows without contestants, measured in the conductor when all contestants are gone.
   std::function<void(bool quick, Targets&)> own_rows = nullptr;
 };
 
-/// distgrad first, the echo last, libtorch between them unless `why_torch_is_absent` has a reason.
-inline void add_contestants(Program& program, std::string const& why_torch_is_absent) {
-  program.contestants = {"distgrad", "torch", "echo"};
-  if (why_torch_is_absent.empty()) return;
-  program.contestants.erase(program.contestants.begin() + 1);
-  program.absent = "no torch columns: " + why_torch_is_absent;
+/// Ours first, the echo last, libtorch between them unless `why_torch_is_absent` has a reason.
+inline void add_contestants(Program& program, std::vector<std::string> own,
+                            std::string const& why_torch_is_absent) {
+  program.own = own.size();
+  program.contestants = std::move(own);
+  if (why_torch_is_absent.empty()) {
+    program.contestants.push_back("torch");
+  } else {
+    program.absent = "no torch columns: " + why_torch_is_absent;
+  }
+  program.contestants.push_back("echo");
 }
 
 class Conductor {
@@ -92,19 +98,26 @@ class Conductor {
       json.add(one.name() + "_us", us[i]);
       if (!std::isnan(us[i])) human += "  " + one.name() + " " + number(us[i]) + " us";
     }
-    for (std::size_t i = 1; i < contestants_.size(); ++i) {
-      double const ratio = us[0] / us[i];
-      if (std::isnan(ratio)) continue;
-      auto const& name = contestants_[i]->name();
-      json.add("ratio_" + name, ratio);
-      human += "  " + number(ratio) + "x " + name;
-      if (name == "torch" && row.target_ratio > 0)
-        human += targets_.check(program_.name + ", " + row.label + ", distgrad / torch", ratio,
-                                row.target_ratio);
-    }
+    for (std::size_t i = 0; i < program_.own; ++i)
+      for (std::size_t k = i + 1; k < us.size(); ++k) human += add_ratio(json, row, us, i, k);
     json.add("rounds", static_cast<double>(rounds.played.size())).add("quiet", rounds.quiet);
     json.print();
     std::fprintf(stderr, "%s%s\n", human.c_str(), rounds.quiet ? "" : "  [the machine was busy]");
+  }
+
+  /// @return what people are told.
+  std::string add_ratio(JsonLine& json, Row const& row, std::vector<double> const& us,
+                        std::size_t of, std::size_t to) {
+    double const ratio = us[of] / us[to];
+    if (std::isnan(ratio)) return {};
+    auto const &one = contestants_[of]->name(), &other = contestants_[to]->name();
+    json.add(one + "_over_" + other, ratio);
+    std::string const what = one + " / " + other;
+    bool const has_target = other == "torch" && row.target_ratio > 0;
+    return "  " + what + " " + number(ratio) +
+           (has_target ? targets_.check(program_.name + ", " + row.label + ", " + what, ratio,
+                                        row.target_ratio)
+                       : "");
   }
 
   /// How much of a core the two idle processes of each contestant use.

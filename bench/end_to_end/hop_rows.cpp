@@ -8,6 +8,8 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <sched.h>
+
 namespace hops {
 
 constexpr double factor = 1.001;
@@ -92,11 +94,17 @@ Cost cost_of(Backward&& backward) {
   return {wall, CpuUse::of(::getpid()) - cpu};
 }
 
+/// Where a cluster runs.
+struct Setting {
+  std::string transport;
+  bool on_one_core = false;
+};
+
 class HopBench {
  public:
-  HopBench(std::string transport, distgrad::Worker& driver, FrameCounts const& counts, bool quick,
+  HopBench(Setting setting, distgrad::Worker& driver, FrameCounts const& counts, bool quick,
            Targets& targets)
-      : transport_(std::move(transport)),
+      : setting_(std::move(setting)),
         driver_(driver),
         counts_(counts),
         quick_(quick),
@@ -184,10 +192,12 @@ class HopBench {
 
   void print(Chain const& chain, Traffic const& traffic, Rounds<Round> const& rounds) {
     auto const workers = driver_.group().size();
-    std::string const label = transport_ + ", " + std::to_string(workers) + " workers, " +
-                              chain.shape + " of " + std::to_string(chain.hops);
+    std::string const label =
+        setting_.transport + (setting_.on_one_core ? " on one core, " : ", ") +
+        std::to_string(workers) + " workers, " + chain.shape + " of " + std::to_string(chain.hops);
     JsonLine json("backward_hops");
-    json.add("transport", transport_).add("workers", static_cast<double>(workers));
+    json.add("transport", setting_.transport).add("one_core", setting_.on_one_core);
+    json.add("workers", static_cast<double>(workers));
     json.add("shape", chain.shape).add("hops", static_cast<double>(chain.hops));
     std::string human = label + ":";
     auto const hops = static_cast<double>(chain.hops);
@@ -232,28 +242,54 @@ class HopBench {
     double const ratio =
         rounds.median_of([&](Round const& r) { return r[mode].wall_us / r[reference].wall_us; });
     json.add(std::string(modes[mode].name) + "_over_" + modes[reference].name, ratio);
-    bool const has_target =
-        transport_ == "loopback" && chain.hops == 50 && chain.shape == std::string_view("chain");
+    bool const has_target = setting_.transport == "loopback" && chain.hops == 50 &&
+                            chain.shape == std::string_view("chain");
     return "  " + what + " " + number(ratio) +
            (has_target ? targets_.check(label + ", " + what, ratio, 1.25) : "");
   }
 
-  std::string transport_;
+  Setting setting_;
   distgrad::Worker& driver_;
   FrameCounts const& counts_;
   bool quick_;
   Targets& targets_;
 };
 
+/// Keeps the calling thread, and those it starts meanwhile, on one core.
+class OneCore {
+ public:
+  explicit OneCore(bool wanted) {
+    if (!wanted) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    if (::sched_getaffinity(0, sizeof all_, &all_) != 0 ||
+        ::sched_setaffinity(0, sizeof one, &one) != 0)
+      fail("cannot stay on one core");
+    is_active_ = true;
+  }
+  ~OneCore() {
+    if (is_active_) ::sched_setaffinity(0, sizeof all_, &all_);
+  }
+  OneCore(OneCore const&) = delete;
+  OneCore& operator=(OneCore const&) = delete;
+
+ private:
+  cpu_set_t all_;
+  bool is_active_ = false;
+};
+
 template <std::size_t Workers, class Transport>
-void run_cluster(std::string const& name, typename Transport::Options transport, bool quick,
+void run_cluster(Setting const& setting, typename Transport::Options transport, bool quick,
                  Targets& targets) {
   using Engine = distgrad::DistEngine<CountingTransport<Transport>, distgrad::CpuQueues>;
   auto const counts = std::make_shared<FrameCounts>();
+  OneCore const core(setting.on_one_core);
   typename Engine::Options options;
   options.transport = {std::move(transport), counts};
+  options.queues.threads = 2;  // by default it would follow the number of cores
   distgrad::LocalCluster<Workers, Engine> cluster(std::move(options));
-  HopBench bench(name, cluster[0], *counts, quick, targets);
+  HopBench bench(setting, cluster[0], *counts, quick, targets);
   for (auto const& chain : chains) bench.run(chain);
   cluster.shutdown();
 }
@@ -262,12 +298,16 @@ void run_cluster(std::string const& name, typename Transport::Options transport,
 
 void run_hop_rows(bool quick, Targets& targets) {
   at::set_num_threads(1);
+  // Where the kernel spreads the threads, a wake-up between cores can cost more than all the rest,
+  // and whether it does changes from second to second. One core shows what a hop itself costs.
+  for (bool const on_one_core : {false, true}) {
+    run_cluster<2, distgrad::LoopbackTransport>({"loopback", on_one_core}, {}, quick, targets);
+    run_cluster<4, distgrad::LoopbackTransport>({"loopback", on_one_core}, {}, quick, targets);
+  }
   distgrad::TcpTransport::Options here;
   here.bind_address = "127.0.0.1";
-  run_cluster<2, distgrad::LoopbackTransport>("loopback", {}, quick, targets);
-  run_cluster<4, distgrad::LoopbackTransport>("loopback", {}, quick, targets);
-  run_cluster<2, distgrad::TcpTransport>("tcp", here, quick, targets);
-  run_cluster<4, distgrad::TcpTransport>("tcp", here, quick, targets);
+  run_cluster<2, distgrad::TcpTransport>({"tcp", false}, here, quick, targets);
+  run_cluster<4, distgrad::TcpTransport>({"tcp", false}, here, quick, targets);
 }
 
 }  // namespace bench

@@ -72,6 +72,6 @@ int main(int argc, char** argv) {
   program.rows = {{"4 B", "\"size_bytes\":4", 0.35},
                   {"64 KiB", "\"size_bytes\":65536"},
                   {"1 MiB", "\"size_bytes\":1048576"}};
-  bench::add_contestants(program, bench::TorchPeer::why_absent());
+  bench::add_contestants(program, {"distgrad"}, bench::TorchPeer::why_absent());
   return bench::run_program(program, argc, argv);
 }
