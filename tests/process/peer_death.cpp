@@ -40,6 +40,11 @@ void stay_for_ever() { stay_in(this_worker()); }
 void stay_at(int rank) { this_worker().rpc_sync<stay_for_ever>(rank); }
 int add_one(int x) { return x + 1; }
 at::Tensor scale(at::Tensor const& x, double by) { return x.mul(by); }
+at::Tensor chain(at::Tensor const& x, int last) {
+  auto& self = this_worker();
+  if (self.rank() == last) return x.mul(2);
+  return self.rpc_sync<chain>(self.rank() + 1, x, last).mul(2);
+}
 /// Its backward pass does not end.
 at::Tensor scale_and_stay(at::Tensor const& x) {
   auto const y = x.mul(2);
@@ -127,6 +132,48 @@ TEST_CASE("a backward pass through a process that is killed fails, and later one
   end(group, 2);
 }
 
+TEST_CASE("[DA-41] a backward pass fails when half of the workers died before it") {
+  processes::Group group(4, "serve");
+  Worker& self = group.engine();
+  {
+    auto const x = at::ones({2}).set_requires_grad(true);
+    auto context = self.context();
+    auto root = self.rpc_sync<scale>("worker1", x, 2.0).sum();
+    for (int rank : {2, 3}) root = root.add(self.rpc_sync<scale>(rank, x, 3.0).sum());
+    for (int rank : {2, 3}) group.process(rank).kill();
+    try {
+      context.backward({root}, {.timeout = 30s});
+      FAIL_CHECK("nothing failed");
+    } catch (distgrad::Error const& error) {
+      CHECK(error.code() == condition::peer_lost);
+    }
+    CHECK(self.debug_info().backward_passes == 0);
+    CHECK_FALSE(context.gradient(x).defined());
+  }
+  check_others(self, "worker1");
+  end(group, 1);
+}
+
+TEST_CASE("[DA-51] a backward pass fails when the last of three hops died") {
+  for (auto mode : {distgrad::BackwardMode::smart, distgrad::BackwardMode::fast}) {
+    processes::Group group(4, "serve");
+    Worker& self = group.engine();
+    {
+      auto const x = at::ones({2}).set_requires_grad(true);
+      auto context = self.context();
+      auto const root = self.rpc_sync<chain>("worker1", x, 3).sum();
+      group.process(3).kill();
+      check_lost([&] { context.backward({root}, {.mode = mode, .timeout = 30s}); }, "worker3");
+      CHECK(self.debug_info().backward_passes == 0);
+      context.backward({self.rpc_sync<chain>("worker1", x, 2).sum()});  // a retry without it
+      CHECK(context.gradient(x).equal(at::ones({2}).mul(4)));
+    }
+    check_others(self, "worker2");
+    group.engine().shutdown(60s);
+    for (int rank : {1, 2}) CHECK(group.process(rank).exit_code() == 0);
+  }
+}
+
 TEST_CASE("a group ends although a process was killed while the others waited to leave") {
   processes::Group group(4, "serve");
   Worker& self = group.engine();
@@ -150,8 +197,8 @@ TEST_CASE("workers whose rank 0 is killed do not wait for it") {
   auto options = processes::options(1, 3);
   options.master_port = port;
   distgrad::TcpEngine self(options);
+  for (int rank : {0, 2}) CHECK(self.rpc_sync<add_one>(rank, 1) == 2);
   auto const call = self.rpc_async<stay_for_ever>(0);
-  CHECK(self.rpc_sync<add_one>(2, 1) == 2);
   counting.kill();
   REQUIRE(call.wait_for(30s));
   check_lost([&] { call.get(); }, "worker0");
