@@ -2,7 +2,9 @@
 #include "reports.hpp"
 #include "workers.hpp"
 
+#include <array>
 #include <atomic>
+#include <memory>
 #include <stdexcept>
 
 #include <ATen/ops/ones.h>
@@ -12,6 +14,7 @@ using namespace distgrad;
 using namespace std::chrono_literals;
 using rig::leaf;
 using rig::mentions;
+using rig::Report;
 using rig::report_of;
 using rig::same;
 using rig::Workers;
@@ -171,4 +174,133 @@ void out_of_time(Workers const& w) {
 TEST_CASE_TEMPLATE("a pass ends at its timeout, and another may follow", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(out_of_time);
+}
+
+// --- what a failed pass leaves -------------------------------------------------------------------
+
+namespace {
+
+at::Tensor passes_weight(int rank) {
+  static std::array<at::Tensor, 4> const weights{leaf(10), leaf(11), leaf(12), leaf(13)};
+  return weights[std::size_t(rank)];
+}
+/// Multiplies by a weight of its own on each worker down to `last`.
+at::Tensor weighted(at::Tensor const& x, int last) {
+  auto& self = this_worker();
+  auto const y = x.mul(passes_weight(self.rank()));
+  return self.rank() == last ? y : self.rpc_sync<weighted>(self.rank() + 1, y, last);
+}
+std::size_t gradients_on(Workers const& w, ContextId id) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    if (w[i].has_context(id)) count += w[i].context_part(id)->gradients().size();
+  }
+  return count;
+}
+
+/// The part that breaks is the last one of the pass, so others are complete before.
+at::Tensor breaks_at_the_end(at::Tensor const& x) {
+  return this_worker().rpc_sync<weighted>("worker2", breaking(x), 3).mul(passes_weight(1));
+}
+
+at::Tensor weighted_and_breaking(at::Tensor const& x) {
+  return this_worker().rpc_sync<weighted>("worker2", x.mul(passes_weight(1)), 2)
+      .mul(this_worker().rpc_sync<breaking>("worker3", passes_weight(3)));
+}
+
+void commits_together(Workers const& w, BackwardMode mode) {
+  auto const x = leaf(1);
+  auto ctx = w[0].context();
+  auto const root = w[0].rpc_sync<breaks_at_the_end>("worker1", x).sum();
+  BackwardOptions const options{
+      .mode = mode, .retain_graph = true, .commit = GradientCommit::global};
+  passes_break = true;
+  for (int i = 0; i < 5; ++i) {
+    auto const report = report_of(ctx, root, options);
+    CHECK(report.code == int(errc::pass_failed));
+    CHECK(report.worker == "worker1");
+    CHECK(gradients_on(w, ctx.id()) == 0);
+    for (std::size_t rank = 0; rank < w.size(); ++rank) {
+      CHECK(w[rank].debug_info().backward_passes == 0);
+    }
+  }
+  passes_break = false;
+  ctx.backward({root}, options);
+  CHECK(gradients_on(w, ctx.id()) == 4);  // x and the weights of three workers
+  auto const here = x.mul(passes_weight(2)).mul(passes_weight(3)).mul(passes_weight(1)).sum();
+  rig::check_gradients(ctx, here, {x});
+  for (int rank : {1, 2, 3}) {
+    auto const expected = rig::local_gradients(here, {passes_weight(rank)})[0];
+    CHECK(same(w[std::size_t(rank)].context_part(ctx.id())->gradient(passes_weight(rank)), expected));
+  }
+}
+
+// Whoever is told of the failure has stopped: the next pass meets nothing of this one.
+void stops_everywhere(Workers const& w) {
+  auto const x = leaf(1);
+  auto ctx = w[0].context();
+  auto const root = w[0].rpc_sync<weighted_and_breaking>("worker1", x).sum();
+  passes_break = true;
+  for (int i = 0; i < 20; ++i) {
+    CHECK(report_of(ctx, root, {.retain_graph = true}).worker == "worker3");
+    for (std::size_t rank = 0; rank < w.size(); ++rank) {
+      CHECK(w[rank].debug_info().backward_passes == 0);
+    }
+  }
+  passes_break = false;
+  ctx.backward({root});
+  auto const left = x.mul(passes_weight(1)).mul(passes_weight(2));
+  rig::check_gradients(ctx, left.mul(passes_weight(3)).sum(), {x});
+}
+
+// Its scope ends on another thread while nodes run.
+void released_meanwhile(Workers const& w) {
+  auto const x = leaf(1);
+  passes_open = false;
+  std::unique_ptr<Context> ctx(new Context(w[0].context()));
+  auto const id = ctx->id();
+  auto const root = w[0].rpc_sync<gated>("worker1", x).sum();
+  Report report;
+  std::thread pass([&] {
+    try {
+      w[0].backward(id, {root});
+    } catch (RemoteError const& e) {
+      report = {e.code().value(), e.worker(), e.function(), e.remote_text()};
+    }
+  });
+  CHECK(rig::eventually([&] { return w[1].debug_info().backward_passes == 1; }));
+  ctx.reset();
+  passes_open = true;
+  pass.join();
+  CHECK(report.code == int(errc::unknown_context));
+  CHECK(mentions(report.text, "released during the backward pass"));
+}
+
+void unknown_part(Workers const& w) {
+  auto const x = leaf(1);
+  auto ctx = w[0].context();
+  auto const y = w[0].rpc_sync<breaking>("worker1", x);
+  CHECK(rig::error_of([&] { w[2].backward(ctx.id(), {y.sum()}); }) == errc::unknown_context);
+  ctx.backward({y.sum()});
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("with global commit a failed pass leaves all gradients as they were", Engine,
+                   DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>([](Workers const& w) { commits_together(w, BackwardMode::smart); });
+}
+TEST_CASE_TEMPLATE("with global commit a failed pass in FAST mode leaves all as it was", Engine,
+                   DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>([](Workers const& w) { commits_together(w, BackwardMode::fast); });
+}
+TEST_CASE_TEMPLATE("a pass that failed has stopped on every worker", Engine, DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(stops_everywhere);
+}
+TEST_CASE_TEMPLATE("[DA-25] a context that is released ends its passes", Engine,
+                   DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(released_meanwhile);
+}
+TEST_CASE_TEMPLATE("[DA-42] a pass needs a context its worker knows", Engine, DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(unknown_part);
 }
