@@ -14,6 +14,7 @@
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/elu.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/group_norm.h>
 #include <ATen/ops/layer_norm.h>
@@ -21,11 +22,11 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/norm.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 using namespace distgrad;
 using rig::Workers;
@@ -140,7 +141,7 @@ std::vector<Operator> const& operators() {
        [](auto& in) { return in[0].slice(1, 0, 4, 2).flip(0); }},
       {"diagonal", {values({3, 4}, 1)}, [](auto& in) { return in[0].diagonal(1); }},
       {"expand", {values({3, 1}, 1)}, [](auto& in) { return in[0].expand({3, 4}); }},
-      {"inverse", {values({3, 3}, 4)}, [](auto& in) { return in[0].inverse(); }}};
+      {"inverse", {values({3, 3}, 4).add(at::eye(3, at::kDouble).mul(3))}, [](auto& in) { return in[0].inverse(); }}};
   return all;
 }
 // clang-format on
@@ -175,7 +176,39 @@ class Check {
     }
   }
 
+  /// The same for a function of the gradients.
+  void second_order() const {
+    auto ctx = w_[0].context();
+    auto const output = w_[0].rpc_sync<gradcheck_apply>("worker1", index_, inputs_);
+    auto const direction = values(output.sizes(), 9);
+    auto const slopes =
+        ctx.grad({output}, inputs_, {.create_graph = true, .gradients = {direction}});
+    auto const total = weigh(slopes);
+    if (total.requires_grad()) ctx.backward({total});
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      CAPTURE(i);
+      auto const expected = differences(i, [&](Tensors at) {
+        at::AutoGradMode const recording(true);
+        for (auto& input : at) input = input.clone().set_requires_grad(true);
+        auto const here = gradcheck_apply(index_, at);
+        return weigh(torch::autograd::grad({here}, at, {direction})).item<double>();
+      });
+      auto const got = ctx.gradient(inputs_[i]);
+      CHECK((got.defined() ? got : at::zeros_like(expected)).allclose(expected, 1e-6, 1e-7));
+    }
+  }
+
  private:
+  /// One number that depends on each element of each tensor.
+  static at::Tensor weigh(Tensors const& tensors) {
+    auto sum = at::zeros({}, at::kDouble);
+    int seed = 20;
+    for (auto const& tensor : tensors) {
+      sum = sum.add(tensor.mul(values(tensor.sizes(), ++seed)).sum());
+    }
+    return sum;
+  }
+
   /// The derivative of `f` for each element of input `i`: central differences, whose error is of
   /// order 1e-10 at this width.
   template <class F>
@@ -210,9 +243,20 @@ void first_order(Workers const& w) {
   }
 }
 
+void second_order(Workers const& w) {
+  for (int i = 0; i < int(operators().size()); ++i) {
+    CAPTURE(operators()[std::size_t(i)].name);
+    Check(w, i).second_order();
+  }
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("gradients of operators on another worker are those of central differences",
                    Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(first_order);
+}
+TEST_CASE_TEMPLATE("second derivatives of operators on another worker are those of differences",
+                   Engine, DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(second_order);
 }
