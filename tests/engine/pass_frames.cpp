@@ -9,6 +9,9 @@
 #include <ATen/ops/ones.h>
 
 #include <random>
+#include <set>
+#include <string>
+#include <utility>
 
 using namespace distgrad;
 
@@ -21,15 +24,19 @@ struct Fixture {
   recording_host::RecordingHost host;
 
   distgrad::detail::GradientFrame read(std::span<std::byte const> metadata,
-                             std::span<Buffer const> buffers) {
+                                       std::span<Buffer const> buffers) {
     Reader in(metadata);
     CHECK(in.id<PassId>() == pass);
     return distgrad::detail::read_gradient(host, in, buffers);
   }
-  distgrad::detail::GradientFrame round_trip(variable_list const& gradients, bool retain = false,
-                                   bool create = false) {
-    auto const frame =
-        distgrad::detail::gradient_message(host, pass, message, retain, create, gradients);
+  Message written(variable_list const& gradients, PassOptions options = {},
+                  AutogradMessageId recorded = {}) {
+    return distgrad::detail::gradient_message(host, pass, options, message, recorded, gradients);
+  }
+  distgrad::detail::GradientFrame round_trip(variable_list const& gradients,
+                                             PassOptions options = {},
+                                             AutogradMessageId recorded = {}) {
+    auto const frame = written(gradients, options, recorded);
     CHECK((frame.kind == FrameKind::gradient));
     return read(frame.metadata, frame.buffers);
   }
@@ -48,7 +55,8 @@ bool is_refused(F&& f) {
 
 PassStatus some_status() {
   return {7, true, 11, 12, {WorkerId{1}, WorkerId{9}},
-          {{message, WorkerId{2}}, {{WorkerId{3}, Incarnation{1}, 4}, WorkerId{5}}}};
+          {{message, WorkerId{2}}, {{WorkerId{3}, Incarnation{1}, 4}, WorkerId{5}}},
+          "MulBackward0"};
 }
 
 constexpr std::size_t pass_id_bytes = 24;
@@ -75,22 +83,41 @@ TEST_CASE_FIXTURE(Fixture, "gradients arrive as they were sent, undefined ones a
 
 TEST_CASE_FIXTURE(Fixture, "an undefined gradient takes one bit") {
   auto const size = [&](std::size_t count) {
-    auto const frame =
-        distgrad::detail::gradient_message(host, pass, message, false, false, variable_list(count));
+    auto const frame = written(variable_list(count));
     CHECK(frame.buffers.empty());
     return frame.metadata.size();
   };
   CHECK(size(800) == size(8) + 99);
 }
 
-TEST_CASE_FIXTURE(Fixture, "both flags arrive") {
-  for (bool retain : {false, true}) {
-    for (bool create : {false, true}) {
-      auto const arrived = round_trip({at::ones({2})}, retain, create);
-      CHECK(arrived.retain_graph == retain);
-      CHECK(arrived.create_graph == create);
-    }
+TEST_CASE("options differ in their bits, and bits nobody knows change nothing") {
+  std::set<std::uint8_t> seen;
+  for (unsigned bits = 0; bits < 64; ++bits) {
+    auto const options = PassOptions::from_bits(std::uint8_t(bits));
+    CHECK(options.bits() == bits);
+    CHECK((PassOptions::from_bits(std::uint8_t(bits | 0xc0)) == options));
+    seen.insert(options.bits());
   }
+  CHECK(seen.size() == 64);
+  CHECK(PassOptions{}.is_smart);
+}
+
+TEST_CASE_FIXTURE(Fixture, "every option arrives with gradients") {
+  for (unsigned bits = 0; bits < 64; ++bits) {
+    auto const options = PassOptions::from_bits(std::uint8_t(bits));
+    CHECK((round_trip({at::ones({2})}, options).options == options));
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "recorded gradients arrive with the id of their record") {
+  AutogradMessageId const recorded{WorkerId{9}, Incarnation{1}, 77};
+  auto const graph = at::ones({2}).set_requires_grad(true).mul(2);
+  auto const arrived = round_trip({graph, at::ones({2}), at::Tensor()}, {}, recorded);
+  CHECK(arrived.recorded == recorded);
+  CHECK(arrived.differentiable.size() == 1);
+  auto const plain = round_trip({graph, at::ones({2})});
+  CHECK_FALSE(plain.recorded.is_valid());
+  CHECK(plain.differentiable.empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "sparse gradients and those of other types arrive") {
@@ -102,8 +129,7 @@ TEST_CASE_FIXTURE(Fixture, "sparse gradients and those of other types arrive") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "a gradient message that is cut off is refused") {
-  auto const frame = distgrad::detail::gradient_message(host, pass, message, true, false,
-                                              {at::ones({2}), at::Tensor(), at::ones({3})});
+  auto const frame = written({at::ones({2}), at::Tensor(), at::ones({3})});
   for (std::size_t size = pass_id_bytes; size < frame.metadata.size(); ++size) {
     CAPTURE(size);
     auto const part = std::span<std::byte const>(frame.metadata).first(size);
@@ -116,17 +142,17 @@ TEST_CASE_FIXTURE(Fixture, "a gradient message that is cut off is refused") {
 TEST_CASE_FIXTURE(Fixture, "a count that nothing stands behind is refused before memory is taken") {
   Writer out;
   out.id(pass);
+  out.number(PassOptions{}.bits());
   out.id(message);
-  out.number(std::uint8_t{0});
+  out.id(AutogradMessageId{});
   out.number(std::uint32_t{0xffffffff});
   out.raw(std::vector<std::byte>(100));
   CHECK(is_refused([&] { read(out.bytes(), {}); }));
 }
 
 TEST_CASE_FIXTURE(Fixture, "bits that do not match the tensors are refused") {
-  auto frame = distgrad::detail::gradient_message(host, pass, message, false, false,
-                                        {at::ones({2}), at::Tensor(), at::ones({3})});
-  auto& bits = frame.metadata[pass_id_bytes + 16 + 1 + 4];
+  auto frame = written({at::ones({2}), at::Tensor(), at::ones({3})});
+  auto& bits = frame.metadata[pass_id_bytes + 1 + 16 + 16 + 4];
   REQUIRE(bits == std::byte{0b101});
   for (auto wrong : {0b000, 0b001, 0b111}) {
     CAPTURE(wrong);
@@ -137,8 +163,7 @@ TEST_CASE_FIXTURE(Fixture, "bits that do not match the tensors are refused") {
 
 TEST_CASE_FIXTURE(Fixture, "damaged gradient messages give an error or gradients, nothing else") {
   std::mt19937 random(3);
-  auto const frame = distgrad::detail::gradient_message(host, pass, message, false, false,
-                                              {at::ones({2, 2}), at::Tensor(), at::ones({3})});
+  auto const frame = written({at::ones({2, 2}), at::Tensor(), at::ones({3})});
   int refused = 0;
   for (int i = 0; i < 3000; ++i) {
     auto damaged = frame.metadata;
@@ -149,6 +174,71 @@ TEST_CASE_FIXTURE(Fixture, "damaged gradient messages give an error or gradients
     refused += is_refused([&] { read(damaged, frame.buffers); });
   }
   CHECK(refused > 1000);
+}
+
+namespace {
+
+/// What follows the pass id of a frame.
+template <class Read>
+auto after_id(Message const& frame, Read read) {
+  Reader in(frame.metadata);
+  CHECK(in.id<PassId>() == pass);
+  return read(in);
+}
+/// Every way to cut a frame short, and one byte too many.
+template <class Read>
+void refuses_other_lengths(Message frame, Read read) {
+  for (std::size_t size = pass_id_bytes; size < frame.metadata.size(); ++size) {
+    CAPTURE(size);
+    Reader in(std::span<std::byte const>(frame.metadata).first(size));
+    in.id<PassId>();
+    CHECK(is_refused([&] { read(in); }));
+  }
+  frame.metadata.push_back(std::byte{0});
+  CHECK(is_refused([&] { after_id(frame, read); }));
+}
+constexpr auto read_discover = [](Reader& in) { return distgrad::detail::read_discover(in); };
+constexpr auto read_discovered = [](Reader& in) { return distgrad::detail::read_discovered(in); };
+
+}  // namespace
+
+TEST_CASE("a question of the discovery arrives as it was sent, and in no other length") {
+  PassOptions const options{.is_smart = true, .create_graph = true, .is_restricted = true};
+  for (std::size_t count : {0, 1, 5}) {
+    std::vector<AutogradMessageId> messages;
+    for (std::size_t i = 0; i < count; ++i) messages.push_back({WorkerId{6}, Incarnation{7}, i});
+    auto const frame =
+        distgrad::detail::discover_message(pass, options, {WorkerId{2}, 0x01020304, messages});
+    CHECK((frame.kind == FrameKind::pass_discover));
+    auto const got = after_id(frame, read_discover);
+    CHECK((got.options == options));
+    CHECK(got.number == 0x01020304);
+    CHECK((got.messages == messages));
+    refuses_other_lengths(frame, read_discover);
+  }
+}
+
+TEST_CASE("an answer of the discovery arrives as it was sent, and in no other length") {
+  for (auto const& workers : {std::set<WorkerId>{}, {WorkerId{0}}, {WorkerId{3}, WorkerId{900}}}) {
+    auto const frame =
+        distgrad::detail::discovered_message(pass, {WorkerId{2}, 0x01020304, workers});
+    CHECK((frame.kind == FrameKind::pass_discovered));
+    auto const got = after_id(frame, read_discovered);
+    CHECK(got.number == 0x01020304);
+    CHECK((got.participants == workers));
+    refuses_other_lengths(frame, read_discovered);
+  }
+}
+
+TEST_CASE("a discovery with an absurd number of messages is refused before memory is taken") {
+  auto question = distgrad::detail::discover_message(pass, {}, {WorkerId{2}, 1, {message}});
+  auto answer = distgrad::detail::discovered_message(pass, {WorkerId{2}, 1, {WorkerId{1}}});
+  for (std::size_t i = 0; i < 8; ++i) {  // the number is big, whichever end comes first
+    question.metadata[pass_id_bytes + 1 + 4 + i] = std::byte{0x3f};
+    answer.metadata[pass_id_bytes + 4 + i] = std::byte{0x3f};
+  }
+  CHECK(is_refused([&] { after_id(question, read_discover); }));
+  CHECK(is_refused([&] { after_id(answer, read_discovered); }));
 }
 
 TEST_CASE("a status arrives as it was sent") {
@@ -163,6 +253,7 @@ TEST_CASE("a status arrives as it was sent") {
     CHECK(got.received == sent.received);
     CHECK(got.peers == sent.peers);
     CHECK((got.awaited == sent.awaited));
+    CHECK(got.node == sent.node);
   }
 }
 
