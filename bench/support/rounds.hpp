@@ -67,7 +67,7 @@ struct RoundPlan {
   int wanted = 21;
   double most_seconds = 30;  ///< Then whatever there is must do, three rounds at least.
 };
-inline RoundPlan round_plan(bool quick) { return quick ? RoundPlan{5, 0.8} : RoundPlan{}; }
+inline RoundPlan round_plan(bool quick) { return quick ? RoundPlan{5, 0.5} : RoundPlan{}; }
 
 /// Plays the wanted number of quiet rounds, or, on a busy machine, up to three times as many of any
 /// kind. The choice looks at others' use of the machine only, never at the times.
