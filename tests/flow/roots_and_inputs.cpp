@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 
+#include "meddling_transport.hpp"
 #include "reports.hpp"
 
 using namespace distgrad;
@@ -304,4 +305,31 @@ TEST_CASE_TEMPLATE("[C-007] passes of two workers add to one .grad, each once", 
 TEST_CASE_TEMPLATE("passes into .grad and into the context do not disturb each other", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(grad_and_context_at_once);
+}
+TEST_CASE("[C-008] no message is sent for roots, gradients or inputs that are refused") {
+  using Engine = DistEngine<rig::MeddlingTransport<LoopbackTransport>, CpuQueues>;
+  auto const meddling = std::make_shared<rig::Meddling>();
+  auto options = rig::options<Engine>();
+  options.transport.meddling = meddling;
+  rig::Cluster<2, Engine> cluster(std::move(options));
+  Workers const w(cluster);
+  {
+    roots_there = leaf(2);
+    auto const x = leaf(1);
+    auto ctx = w[0].context();
+    auto const root = w[0].rpc_sync<roots_with_leaf>("worker1", x);
+    auto const fits = at::ones({3, 3}), wrong = at::ones({2, 2});
+    for (auto mode : {BackwardMode::smart, BackwardMode::fast}) {
+      CHECK_THROWS_AS(ctx.backward({root, root}, {.mode = mode, .gradients = {fits, wrong}}),
+                      Error);
+      CHECK_THROWS_AS(ctx.backward({root, x.detach()}, {.mode = mode, .gradients = {fits, fits}}),
+                      Error);
+      CHECK_THROWS_AS(ctx.backward({root}, {.mode = mode, .gradients = {fits}, .inputs = {root}}),
+                      Error);
+    }
+    CHECK(meddling->count_passes() == 0);
+    ctx.backward({root}, {.gradients = {fits}});
+    CHECK(meddling->count_passes() > 0);
+  }
+  cluster.shutdown();
 }
