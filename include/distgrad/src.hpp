@@ -49,6 +49,7 @@
 #include <distgrad/autograd/impl/recv_rpc_backward.ipp>
 #include <distgrad/autograd/impl/send_rpc_backward.ipp>
 #include <distgrad/engine/impl/carrier.ipp>
+#include <distgrad/engine/impl/checkpoint.ipp>
 #include <distgrad/engine/impl/context.ipp>
 #include <distgrad/engine/impl/dist_engine.ipp>
 #include <distgrad/engine/impl/discovery_protocol.ipp>

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 using namespace distgrad;
+using namespace std::chrono_literals;
 using rig::check_gradients;
 using rig::leaf;
 using rig::same;
@@ -254,11 +255,12 @@ struct Meddled {
 
   static MeddledEngine::Options with(std::shared_ptr<rig::Meddling> const& meddling) {
     auto options = rig::options<MeddledEngine>();
+    options.discovery_delay = 1h;  // so that only the tests decide when it begins
     options.transport.meddling = meddling;
     return options;
   }
   struct Counts {
-    std::uint64_t discover = 0, discovered = 0, gradient = 0, done = 0;
+    std::uint64_t discover = 0, discovered = 0, gradient = 0, done = 0, release = 0, commit = 0;
     bool operator==(Counts const&) const = default;
   };
   /// The messages of a backward pass.
@@ -267,10 +269,15 @@ struct Meddled {
     ctx.backward(roots, options);
     auto const& m = *meddling;
     Counts const counts{m.count(FrameKind::pass_discover), m.count(FrameKind::pass_discovered),
-                        m.count(FrameKind::gradient), m.count(FrameKind::pass_done)};
-    CHECK(m.count_passes() == counts.discover + counts.discovered + counts.gradient + counts.done);
+                        m.count(FrameKind::gradient), m.count(FrameKind::pass_done),
+                        m.count(FrameKind::pass_release), m.count(FrameKind::pass_commit)};
+    CHECK(m.count_passes() == counts.discover + counts.discovered + counts.gradient + counts.done +
+                                  counts.release + counts.commit);
     return counts;
   }
+
+  /// A context whose next pass is not its first: discovery comes before the gradients.
+  void pass_over(Context& ctx) { ctx.backward({leaf(9).sum()}); }
 
   std::shared_ptr<rig::Meddling> meddling = std::make_shared<rig::Meddling>();
   rig::Cluster<4, MeddledEngine> cluster;
@@ -280,7 +287,8 @@ struct Meddled {
 }  // namespace
 
 // A call that takes part has two pairs of functions: its arguments and its result. Each pair costs
-// a gradient message; each walk asks a worker once, whatever it reached there, and is answered.
+// a gradient message. Where discovery is needed, each walk asks a worker once, whatever it reached
+// there, and is answered.
 TEST_CASE_FIXTURE(Meddled, "a local pass sends no message") {
   auto const x = leaf(1);
   auto ctx = workers[0].context();
@@ -289,9 +297,25 @@ TEST_CASE_FIXTURE(Meddled, "a local pass sends no message") {
   auto const there = workers[0].rpc_sync<smart_sin>("worker0", x);
   CHECK(counts_of(ctx, {there.sum()}) == Counts{});
 }
+TEST_CASE_FIXTURE(Meddled, "the first pass asks nobody when every result is used") {
+  auto const x = leaf(1), y = leaf(2);
+  auto ctx = workers[0].context();
+  auto const a = workers[0].rpc_sync<smart_sin>("worker1", x);
+  auto const b = workers[0].rpc_sync<smart_mul>("worker2", x, y);
+  CHECK(counts_of(ctx, {a.add(b).sum()}) ==
+        Counts{.gradient = 4, .done = 2, .commit = 2});
+}
+TEST_CASE_FIXTURE(Meddled, "the first pass asks when a result is not used") {
+  auto const x = leaf(1), y = leaf(2);
+  auto ctx = workers[0].context();
+  auto const a = workers[0].rpc_sync<smart_sin>("worker1", x);
+  workers[0].rpc_sync<smart_mul>("worker2", x, y);
+  CHECK(counts_of(ctx, {a.sum()}) == Counts{2, 2, 2, 1, 1, 1});
+}
 TEST_CASE_FIXTURE(Meddled, "calls to one worker are asked about together") {
   auto const x = leaf(1), y = leaf(2);
   auto ctx = workers[0].context();
+  pass_over(ctx);
   auto const a = workers[0].rpc_sync<smart_sin>("worker1", x);
   auto const b = workers[0].rpc_sync<smart_mul>("worker1", x, y);
   workers[0].rpc_sync<smart_sin>("worker2", x);  // not used
@@ -301,6 +325,7 @@ TEST_CASE_FIXTURE(Meddled, "calls to one worker are asked about together") {
 TEST_CASE_FIXTURE(Meddled, "each worker is asked once by each walk, and is done once") {
   auto const x = leaf(1);
   auto ctx = workers[0].context();
+  pass_over(ctx);
   auto root = workers[0].rpc_sync<smart_sin>("worker1", x).sum();
   for (char const* name : {"worker2", "worker3"}) {
     root = root.add(workers[0].rpc_sync<smart_sin>(name, x).sum());
@@ -312,6 +337,7 @@ TEST_CASE_FIXTURE(Meddled, "each worker is asked once by each walk, and is done 
 TEST_CASE_FIXTURE(Meddled, "a chain of calls is asked about link by link") {
   auto const x = leaf(1);
   auto ctx = workers[0].context();
+  pass_over(ctx);
   auto y = x;
   for (int i = 0; i < 5; ++i) y = workers[0].rpc_sync<smart_sin>(1 + i % 2, y);
   CHECK(counts_of(ctx, {y.sum()}) == Counts{10, 10, 10, 2});
@@ -320,17 +346,22 @@ TEST_CASE_FIXTURE(Meddled, "FAST mode asks nobody") {
   auto const x = leaf(1);
   auto ctx = workers[0].context();
   auto const y = workers[0].rpc_sync<smart_deeper>("worker1", x, 2);
-  CHECK(counts_of(ctx, {y.sum()}, {.mode = BackwardMode::fast}) == Counts{0, 0, 6, 3});
+  CHECK(counts_of(ctx, {y.sum()}, {.mode = BackwardMode::fast}) ==
+        Counts{.gradient = 6, .done = 3});
 }
 TEST_CASE_FIXTURE(Meddled, "messages that come twice count once") {
   meddling->doubles_passes = true;
   auto const x = leaf(1);
   for (auto mode : {BackwardMode::smart, BackwardMode::fast}) {
     for (auto commit : {GradientCommit::local, GradientCommit::global}) {
-      auto ctx = workers[0].context();
-      auto const y = workers[0].rpc_sync<smart_deeper>("worker2", x, 3);
-      ctx.backward({y.sum()}, {.mode = mode, .commit = commit});
-      check_gradients(ctx, deeper_here(x, 3).sum(), {x});
+      for (bool is_first : {true, false}) {
+        auto ctx = workers[0].context();
+        if (!is_first) pass_over(ctx);
+        if (mode == BackwardMode::smart) workers[0].rpc_sync<smart_sin>("worker1", x);  // not used
+        auto const y = workers[0].rpc_sync<smart_deeper>("worker2", x, 3);
+        ctx.backward({y.sum()}, {.mode = mode, .commit = commit});
+        check_gradients(ctx, deeper_here(x, 3).sum(), {x});
+      }
     }
   }
   CHECK(rig::eventually([&] { return workers.are_clean(); }));

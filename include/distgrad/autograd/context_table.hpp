@@ -4,6 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include <distgrad/autograd/dist_autograd_context.hpp>
 #include <distgrad/config.hpp>
@@ -46,6 +48,18 @@ class ContextTable {
   std::unordered_set<ContextId> released_;
   std::deque<ContextId> released_order_;
   static constexpr std::size_t max_released = 65536;
+};
+
+/// While it lives, the calling thread is in no context of any engine.
+class OutsideContexts {
+ public:
+  OutsideContexts();
+  ~OutsideContexts();
+  OutsideContexts(OutsideContexts const&) = delete;
+  OutsideContexts& operator=(OutsideContexts const&) = delete;
+
+ private:
+  std::vector<std::pair<ContextTable const*, ContextPtr>> before_;
 };
 
 }  // namespace distgrad

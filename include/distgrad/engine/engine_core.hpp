@@ -18,7 +18,7 @@ class EngineCore {
  public:
   struct Options {
     std::chrono::nanoseconds rpc_timeout;
-    std::chrono::nanoseconds watchdog_interval;
+    PassTable::Options passes;
   };
 
   EngineCore(std::shared_ptr<Host> host, Membership membership, Options options);

@@ -58,7 +58,10 @@ struct EngineOptions {
 
   /// Time limit of a call that names none; zero means none.
   std::chrono::nanoseconds rpc_timeout = std::chrono::seconds(60);
-  /// How often a backward pass that waits is looked at for a standstill.
+  /// How long a backward pass in SMART mode may go without progress before the workers ask one
+  /// another which calls of the context take part. Until then it expects that all do.
+  std::chrono::nanoseconds discovery_delay = std::chrono::milliseconds(1);
+  /// How often a backward pass in FAST mode that waits is looked at for a standstill.
   std::chrono::nanoseconds watchdog_interval = std::chrono::seconds(1);
   /// Sizes this worker accepts from its peers.
   FrameLimits limits = {};

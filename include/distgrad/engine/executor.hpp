@@ -27,9 +27,17 @@ struct Boundary {
   unique_function<void(Node& node, variable_list gradients)> on_gradients;
 };
 
+/// Mixed into a node that leads further than its next edges do: it finds out where when it is
+/// called. A restricted pass calls it in any case.
+class OpenEnded {
+ public:
+  virtual ~OpenEnded() = default;
+};
+
 /// One worker's part of one backward pass: a graph of libtorch nodes, walked by hand.
 ///
 /// First discovery: `expand` and `add_root` count how many gradients each reachable node will get.
+/// Not all need come: of what was counted, `mark` tells what takes part, `retire` drops the rest.
 /// Then execution: `inject` brings gradients from other workers, `run_ready` runs what has all its
 /// gradients, until `is_complete()`. Nodes are called through their public interface only, with
 /// hooks, sums, casts and order as libtorch's engine has them, so gradients are bitwise equal to
@@ -63,10 +71,27 @@ class Executor {
   /// @throws Error `errc::invalid_root` if the root needs no gradient or the gradient does not fit.
   void add_root(at::Tensor const& root, at::Tensor gradient = {});
 
+  /// Says that everything the roots, and these send functions, lead to takes part in the pass. May
+  /// be called between the last `expand` and `retire`, also while nodes run.
+  /// @return recv functions that were not marked before.
+  /// @threads any, one call of the two at a time.
+  std::vector<Node*> mark_roots();
+  std::vector<Node*> mark(std::span<node_ptr const> sends);
+
+  /// Nothing comes from what is not marked: it will not run, and nobody waits for it.
+  void retire();
+
   /// With `is_restricted`: a leaf that shall get its gradient. Nodes that lead to none of them and
   /// to no other worker are not run.
   /// @throws Error `errc::invalid_argument` if it is no leaf that requires a gradient.
   void keep(at::Tensor const& leaf);
+  /// The same leaves as another executor of this worker.
+  void keep_as(Executor const& other) { kept_ = other.kept_; }
+
+  /// The pass ends at `node`, wherever it leads: its gradients are kept for `take_captured`.
+  void capture(node_ptr const& node);
+  /// Once complete: what reached a captured node, one per input; empty if nothing did.
+  variable_list take_captured(Node const& node);
 
   /// The recv functions found since the last call, each once per executor.
   std::vector<Node*> take_reached();
@@ -117,9 +142,13 @@ class Executor {
   /// What the leaves got so far.
   GradientMap const& gradients() const noexcept { return gradients_; }
   GradientMap take_gradients() noexcept { return std::exchange(gradients_, {}); }
+  /// Adds gradients of leaves that a node found by itself.
+  void add_gradients(GradientMap&& found) {
+    gradients_.merge(std::move(found), options_.create_graph);
+  }
 
  private:
-  enum class Kind : std::uint8_t { inner, leaf, boundary, send, unneeded };
+  enum class Kind : std::uint8_t { inner, leaf, boundary, send, captured, dropped };
 
   struct NodeState {
     Node* node;
@@ -149,6 +178,10 @@ class Executor {
   void expand_node(std::uint32_t number);
   Kind classify_end(Node& node) const;
 
+  std::vector<Node*> mark_from(std::vector<std::uint32_t> numbers);
+  std::size_t edges_of(NodeState const& state) const { return state.node->next_edges().size(); }
+  void drop(NodeState& state);
+  void begin();
   void drop_unneeded();
   bool is_wanted(NodeState const& state) const;
 
@@ -162,6 +195,7 @@ class Executor {
   void route(NodeState const& from, variable_list&& outputs);
   void finish_leaf(NodeState const& state, variable_list&& inputs);
   void finish_boundary(Node& node, variable_list&& inputs);
+  void finish_captured(NodeState& state, variable_list&& inputs);
   void drop_work() noexcept;
 
   Options options_;
@@ -175,6 +209,9 @@ class Executor {
   std::vector<node_ptr> held_;          // starts: every other node lives through a next edge
   std::vector<Node*> reached_;
   std::vector<node_ptr> kept_;          // leaves, with is_restricted
+  std::vector<std::uint32_t> captured_;
+  std::vector<std::uint32_t> roots_;
+  std::vector<bool> marks_;
   std::vector<PendingRoot> pending_roots_;
   std::vector<Ready> ready_;  // a heap
   std::size_t expanded_ = 0;

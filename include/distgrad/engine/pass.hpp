@@ -2,6 +2,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,28 +19,64 @@
 
 namespace distgrad {
 
+class Pass;
+
+/// A pass for one node of another pass: it differentiates a graph that the node has just made.
+struct NestedPass {
+  Pass* outer = nullptr;
+  std::vector<at::Tensor> roots = {};
+  std::vector<at::Tensor> gradients = {};
+  /// Where it ends, and afterwards what came there: as `Executor::capture`.
+  std::vector<node_ptr> ends = {};
+  std::vector<variable_list> found = {};
+};
+
 /// One worker's part in one backward pass: joins the executor, which knows the local graph, with
 /// the protocol, which knows the other workers.
 ///
-/// In SMART mode the part begins with discovery: the executor walks the graph from the roots, or
-/// from the send functions another worker asked about, on the thread that brought them. Then
-/// gradients move. The initiator's nodes run on the thread that called backward. A participant's
-/// run on the compute pool, each time gradients arrived; one thread at a time.
+/// The initiator's nodes run on the thread that called backward. A participant's run on the compute
+/// pool, each time gradients arrived; one thread at a time. Discovery walks the graph on the thread
+/// that brought the question.
+///
+/// In SMART mode, what takes part is known before the gradients move, or found out meanwhile:
+/// - overlapped, a context's first pass: nodes run as in FAST mode, where every call of the context
+///   is taken to take part. If that does not lead to the end soon, discovery finds out what really
+///   does, and the rest is dropped. No pass waits for a question that way when every result is used.
+/// - otherwise discovery comes first. So a context with many passes walks only what a pass needs.
 /// @threads safe: shared object.
 class Pass : public std::enable_shared_from_this<Pass> {
  public:
-  Pass(RpcAgent& agent, Recorder& recorder, PassId id, ContextPtr context, PassOptions options);
+  /// @param patience how long the initiator of an overlapped pass waits for progress before it
+  /// starts discovery.
+  Pass(RpcAgent& agent, Recorder& recorder, PassId id, ContextPtr context, PassOptions options,
+       std::chrono::nanoseconds patience);
 
   PassId const& id() const { return id_; }
+  PassOptions options() const { return options_; }
+  ContextPtr const& context() const { return context_; }
+  RpcAgent& agent() const { return agent_; }
+  Recorder& recorder() const { return recorder_; }
   bool is_initiator() const { return protocol_.is_initiator(); }
 
   /// Runs the whole pass on the calling thread. @return this worker's gradients.
   /// @throws RemoteError, Error.
   GradientMap run(std::span<at::Tensor const> roots, BackwardOptions const& options);
 
+  /// The pass that runs `node` on the calling thread right now; null if none of this library does.
+  static Pass* running(Node const& node);
+  /// For that node: runs `part`, which blocks. The gradients of leaves go where this pass's go.
+  void run_nested(NestedPass& part) { on_nested_(part); }
+  void on_nested(unique_function<void(NestedPass&)> handler) { on_nested_ = std::move(handler); }
+  /// Begins and ends what `run_nested` asked for.
+  void nest(NestedPass const& part);
+  void finish_nested(NestedPass& part, GradientMap&& gradients);
+  /// Until `BackwardOptions::timeout`; zero if there is no limit here.
+  std::chrono::nanoseconds time_left() const;
+
   // What arrives from other workers.
   void on_discover(WorkerId from, detail::DiscoverFrame const& frame);
   void on_discovered(detail::DiscoveredFrame const& frame);
+  void on_release();
   void on_gradient(WorkerId from, detail::GradientFrame frame);
   void on_done(WorkerId from, PassStatus const& last);
   void on_commit();
@@ -65,22 +102,35 @@ class Pass : public std::enable_shared_from_this<Pass> {
     AutogradMessageId message;
     variable_list gradients;
   };
+  /// What a driver shall do next.
+  struct Work {
+    std::vector<Delivery> deliveries;
+    bool retires = false;
+  };
 
   template <class Event>
   void handle(Event&& event);
   PassActions stop_if(bool stop);
+  void stop_nested();
 
   // discovery
   void start(std::span<at::Tensor const> roots, BackwardOptions const& options);
   void await_discovery();
+  void join();
+  bool expects_to_use_all();
+  PassActions start_discovery();
   Reached walk(std::vector<AutogradMessageId> const& messages);
-  Reached reached();
+  Reached follow(std::vector<Node*> nodes);
+  std::vector<Node*> explore(std::vector<node_ptr> const& sends);
   node_ptr send_function(AutogradMessageId message) const;
 
   // execution
   void drive();
-  void run_slice(std::vector<Delivery> deliveries);
+  bool has_work() const { return !inbox_.deliveries.empty() || inbox_.retires; }
+  void wake_driver(std::uint64_t priority);
+  void run_slice(Work work);
   void run_until_stopped();
+  std::optional<Work> await_work();
   void send_gradients(Node& recv, variable_list gradients);
   AutogradMessageId record(WorkerId to, variable_list const& gradients);
   void merge();
@@ -106,16 +156,20 @@ class Pass : public std::enable_shared_from_this<Pass> {
   PassId id_;
   ContextPtr context_;
   PassOptions options_;
+  std::chrono::nanoseconds patience_;
   Deadline deadline_;
   unique_function<void()> on_finished_;
+  unique_function<void(NestedPass&)> on_nested_;
 
   mutable std::mutex mutex_;  // guards what follows; in execution, the executor is its driver's
   std::condition_variable changed_;
   PassProtocol protocol_;
-  std::vector<Delivery> inbox_;
+  Work inbox_;
   bool driving_ = false;
   bool was_driving_ = false;  // when it was told to stop
   bool expanded_ = false;
+  bool is_nested_ = false;
+  std::weak_ptr<Pass> nested_;  // the one a node of this pass waits for
   Executor executor_;
 };
 

@@ -9,6 +9,7 @@
 #include <distgrad/core/error.hpp>
 #include <distgrad/core/ids.hpp>
 #include <distgrad/engine/discovery_protocol.hpp>
+#include <distgrad/engine/pass_options.hpp>
 #include <distgrad/engine/pass_status.hpp>
 #include <distgrad/engine/standstill_detector.hpp>
 #include <distgrad/wire/error_frame.hpp>
@@ -18,6 +19,8 @@ namespace distgrad {
 /// What the shell of a `PassProtocol` shall do, in this order.
 struct PassActions {
   DiscoveryActions discovery = {};
+  /// What is not known to take part does not: wait for nothing from it.
+  bool retire = false;
   /// Stop running nodes, then say `stopped`.
   bool stop = false;
   /// Tell the initiator that this worker's part is complete.
@@ -26,6 +29,8 @@ struct PassActions {
   bool send_failed = false;
   /// Tell the initiator that this worker's gradients are visible.
   bool send_committed = false;
+  /// Tell these that discovery is finished.
+  std::vector<WorkerId> release = {};
   std::vector<WorkerId> commit = {};
   std::vector<WorkerId> abort = {};
   /// Tell these that this worker's part was aborted and has stopped.
@@ -44,11 +49,12 @@ struct PassActions {
 ///
 /// | state | event | next | actions |
 /// |---|---|---|---|
-/// | running | part complete, participant | finished | send_done |
-/// | the same | with global commit | complete | send_done |
-/// | running | part complete or a done, initiator, all are done | finished | - |
+/// | running | part complete, participant | finished; lingering: complete | send_done |
+/// | running | part complete or a done, initiator, all are done | finished | commit all, lingering |
 /// | the same | with global commit and participants | committing | commit all |
-/// | complete | commit | finished | send_committed |
+/// | complete | commit | finished | send_committed, with global commit |
+/// | running, overlapped | discovery finished, initiator | same | release all, retire |
+/// | running | release | same | retire |
 /// | committing | the last participant committed | finished | - |
 /// | running, complete | failure, participant | failed | stop, send_failed |
 /// | running, committing | failure, own or reported, initiator | aborting | stop, abort all |
@@ -60,21 +66,21 @@ struct PassActions {
 /// | any | initiator lost, or the engine ends | finished | stop, abort as above |
 /// | finished | anything | finished | - |
 ///
-/// Who takes part is known from the discovery. In FAST mode there is none, and it is learned on the
-/// way: every done lists the workers its sender sent gradients to, and a worker that received any
+/// Who takes part is known from the discovery, if there was one before the gradients. Otherwise,
+/// in FAST mode and while nodes run before it is finished, it is learned on the way: every done lists the workers its sender sent gradients to, and a worker that received any
 /// is on somebody's list before that one is done. So the initiator knows everybody once all it
 /// knows are done, and needs no extra message for it.
+///
+/// A part lingers, complete but not finished, with global commit, and when discovery may still come
+/// by: what it reached is then still to be told.
 ///
 /// An abort spreads from each worker to those it asked or sent to, so it also finds workers the
 /// initiator never heard of; each answers when it has stopped and all below it have answered.
 /// @threads one thread at a time.
 class PassProtocol {
  public:
-  PassProtocol(WorkerId self, WorkerId initiator, bool commits_globally = false)
-      : self_(self),
-        initiator_(initiator),
-        commits_globally_(commits_globally),
-        discovery_(self, initiator) {}
+  PassProtocol(WorkerId self, WorkerId initiator, PassOptions options = {})
+      : self_(self), initiator_(initiator), options_(options), discovery_(self, initiator) {}
 
   bool is_initiator() const { return self_ == initiator_; }
   /// Neither over nor about to be: nodes may run.
@@ -84,11 +90,14 @@ class PassProtocol {
   std::optional<WireError> const& error() const { return error_; }
 
   // Discovery, in SMART mode.
+  /// At the initiator, once: before its nodes run, or later if they are overlapped.
   PassActions start(Reached reached);
+  bool has_started() const { return has_started_; }
   std::vector<AutogradMessageId> discover(WorkerId from, std::uint32_t number,
                                           std::vector<AutogradMessageId> const& messages);
   PassActions expanded(WorkerId from, std::uint32_t number, Reached reached);
   PassActions discovered(std::uint32_t number, std::set<WorkerId> const& participants);
+  PassActions release();
   DiscoveryProtocol const& discovery() const { return discovery_; }
 
   // Execution.
@@ -133,16 +142,21 @@ class PassProtocol {
  private:
   enum class State : std::uint8_t { running, complete, committing, failed, aborting, finished };
 
+  bool takes_part() const { return is_running() || state_ == State::complete; }
+  bool lingers() const { return options_.commits_globally || options_.is_overlapped; }
   PassActions finish();
+  PassActions with_release(DiscoveryActions discovery);
   PassActions finish_if_all_done();
   PassActions finish_if_aborted();
   PassActions start_abort(WireError error, std::set<WorkerId> to);
   PassActions fail(WireError error);
 
   WorkerId self_, initiator_;
-  bool commits_globally_;
+  PassOptions options_;
   State state_ = State::running;
   DiscoveryProtocol discovery_;
+  bool has_started_ = false;
+  bool has_retired_ = false;
   bool local_complete_ = false;
   std::set<WorkerId> sent_to_;
   std::set<AutogradMessageId> got_;

@@ -18,9 +18,14 @@ namespace distgrad {
 /// @threads safe: shared object.
 class PassTable {
  public:
-  /// @param watchdog_interval time between looks for a standstill.
-  PassTable(RpcAgent& agent, ContextTable& contexts, Recorder& recorder,
-            std::chrono::nanoseconds watchdog_interval);
+  struct Options {
+    /// Time between looks for a standstill, in FAST mode.
+    std::chrono::nanoseconds watchdog_interval = std::chrono::seconds(1);
+    /// Time without progress after which workers ask one another what takes part, in SMART mode.
+    std::chrono::nanoseconds discovery_delay = std::chrono::milliseconds(1);
+  };
+
+  PassTable(RpcAgent& agent, ContextTable& contexts, Recorder& recorder, Options options);
 
   /// Runs a pass that starts here, on the calling thread. @throws as `Context::backward`.
   void backward(ContextId context, std::span<at::Tensor const> roots,
@@ -43,7 +48,9 @@ class PassTable {
   using PassPtr = std::shared_ptr<Pass>;
 
   GradientMap run(ContextPtr const& context, std::span<at::Tensor const> roots,
-                  BackwardOptions const& options, PassOptions pass_options);
+                  BackwardOptions const& options, PassOptions pass_options,
+                  NestedPass* nested = nullptr);
+  void run_nested(NestedPass& part);
   void on_discover(WorkerId from, Message message);
   void on_gradient(WorkerId from, Message message);
   void on_failed(WorkerId from, Message message);
@@ -66,7 +73,7 @@ class PassTable {
   RpcAgent& agent_;
   ContextTable& contexts_;
   Recorder& recorder_;
-  std::chrono::nanoseconds watchdog_interval_;
+  Options options_;
   mutable std::mutex mutex_;
   std::unordered_map<PassId, PassPtr> passes_;
   /// Passes that are over, by context, so that a late message does not start them anew: the newest

@@ -62,12 +62,15 @@ constexpr std::uint64_t type_name_hash(std::string_view name) {
 /// The qualified name in one spelling for all compilers: without spaces, `&` and parentheses.
 std::string normalized_name(std::string_view qualified);
 
-/// The name by which other workers call `F`. A closure has no name of its own: it gets its mangled
-/// type, which compilers with the same ABI agree on.
+/// The name by which other workers call `F`. A function object may have a static `function_name()`.
+/// A closure has no name of its own: it gets its mangled type, which compilers with the same ABI
+/// agree on.
 template <auto F>
 std::string function_name() {
   using Type = std::remove_cvref_t<decltype(F)>;
-  if constexpr (std::is_class_v<Type>) {
+  if constexpr (requires { Type::function_name(); }) {
+    return Type::function_name();
+  } else if constexpr (std::is_class_v<Type>) {
     return std::string("lambda:") + typeid(Type).name();
   } else {
     return normalized_name(template_argument(pretty_value<F>()));

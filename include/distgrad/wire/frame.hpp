@@ -44,8 +44,9 @@ enum class FrameKind : std::uint16_t {
   pass_aborted = 0x46,   ///< answers pass_abort: stopped, and what was still awaited
   pass_discover = 0x48,    ///< SMART: these send functions take part
   pass_discovered = 0x49,  ///< its answer: all that follows from them is known
-  pass_commit = 0x4a,      ///< all parts are complete: make the gradients visible
-  pass_committed = 0x4b,   ///< its answer
+  pass_release = 0x4a,     ///< all that takes part is known: wait for nothing else
+  pass_commit = 0x4b,      ///< all parts are complete: make the gradients visible, forget the pass
+  pass_committed = 0x4c,   ///< its answer, where one is asked for
 };
 
 /// Sizes a worker accepts from its peers; checked before memory is taken.

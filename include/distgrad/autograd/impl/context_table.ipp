@@ -94,4 +94,9 @@ DISTGRAD_DECL ContextPtr ContextTable::install(ContextPtr context) {
   return before;
 }
 
+DISTGRAD_DECL OutsideContexts::OutsideContexts()
+    : before_(std::exchange(detail::thread_contexts(), {})) {}
+
+DISTGRAD_DECL OutsideContexts::~OutsideContexts() { detail::thread_contexts() = std::move(before_); }
+
 }  // namespace distgrad

@@ -95,8 +95,9 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
                  : std::vector<PeerAddress>{self};
 
   attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),
-                                      EngineCore::Options{options.rpc_timeout,
-                                                          options.watchdog_interval}));
+                                      EngineCore::Options{
+                                          options.rpc_timeout,
+                                          {options.watchdog_interval, options.discovery_delay}}));
   turns_ = std::make_unique<Turns>(*host_, shared_core());
   host_->attach(&core().recorder(), turns_.get());
   host_->queues.on_submit([host = host_.get()] { host->wake(); });

@@ -12,7 +12,7 @@ DISTGRAD_DECL EngineCore::EngineCore(std::shared_ptr<Host> host, Membership memb
       contexts_(ids_),
       recorder_(agent_, contexts_, ids_),
       rrefs_(std::make_shared<RRefTable>(agent_, ids_)),
-      passes_(agent_, contexts_, recorder_, options.watchdog_interval),
+      passes_(agent_, contexts_, recorder_, options.passes),
       barrier_(agent_.membership().self().id,
                static_cast<std::uint32_t>(agent_.membership().group().size())) {
   agent_.services().add(*rrefs_);

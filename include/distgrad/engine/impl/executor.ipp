@@ -58,6 +58,7 @@ DISTGRAD_DECL void Executor::add_root(at::Tensor const& root, at::Tensor gradien
   std::uint32_t const number = intern(edge.function.get());
   held_.push_back(edge.function);
   ++states_[number].dependencies;
+  roots_.push_back(number);
   pending_roots_.push_back({number, edge.input_nr, std::move(fitted.front())});
   expand_found();
 }
@@ -70,6 +71,20 @@ DISTGRAD_DECL void Executor::keep(at::Tensor const& leaf) {
                 "lies between, use retain_grad() or a hook");
   }
   kept_.push_back(torch::autograd::impl::gradient_edge(leaf).function);
+}
+
+DISTGRAD_DECL void Executor::capture(node_ptr const& node) {
+  require_discovery();
+  std::uint32_t const number = intern(node.get());
+  states_[number].kind = Kind::captured;
+  captured_.push_back(number);
+  held_.push_back(node);
+  expand_found();
+}
+
+DISTGRAD_DECL variable_list Executor::take_captured(Node const& node) {
+  std::uint32_t const number = index_.find(&node);
+  return number == detail::NodeIndex::none ? variable_list() : std::move(states_[number].inputs);
 }
 
 DISTGRAD_DECL std::vector<Node*> Executor::take_reached() { return std::exchange(reached_, {}); }
@@ -100,8 +115,9 @@ DISTGRAD_DECL void Executor::expand_found() {
 DISTGRAD_DECL void Executor::expand_node(std::uint32_t number) {
   Node& node = *states_[number].node;
   states_[number].first_target = static_cast<std::uint32_t>(targets_.size());
+  bool const ends_here = states_[number].kind == Kind::captured;
   for (Edge const& edge : node.next_edges()) {
-    if (!edge.is_valid()) {
+    if (!edge.is_valid() || ends_here) {
       targets_.push_back(detail::NodeIndex::none);
       continue;
     }
@@ -123,12 +139,81 @@ DISTGRAD_DECL Executor::Kind Executor::classify_end(Node& node) const {
                                      "gradient nor stands for another worker");
 }
 
+// --- what does not take part ---------------------------------------------------------------------
+
+DISTGRAD_DECL std::vector<Node*> Executor::mark_roots() { return mark_from(roots_); }
+
+DISTGRAD_DECL std::vector<Node*> Executor::mark(std::span<node_ptr const> sends) {
+  std::vector<std::uint32_t> numbers;
+  for (node_ptr const& send : sends) {
+    auto const number = index_.find(send.get());
+    if (number == detail::NodeIndex::none) {
+      throw Error(errc::internal, "a send function takes part that was not expanded");
+    }
+    numbers.push_back(number);
+  }
+  return mark_from(std::move(numbers));
+}
+
+// Reads only what does not change when nodes run.
+DISTGRAD_DECL std::vector<Node*> Executor::mark_from(std::vector<std::uint32_t> numbers) {
+  std::vector<Node*> reached;
+  marks_.resize(states_.size());
+  while (!numbers.empty()) {
+    auto const number = numbers.back();
+    numbers.pop_back();
+    if (marks_[number]) continue;
+    marks_[number] = true;
+    NodeState const& state = states_[number];
+    auto const edges = edges_of(state);
+    if (edges == 0 && boundary_.is_boundary && boundary_.is_boundary(*state.node)) {
+      reached.push_back(state.node);
+    }
+    for (std::size_t i = 0; i < edges; ++i) {
+      auto const target = targets_[state.first_target + i];
+      if (target != detail::NodeIndex::none && !marks_[target]) numbers.push_back(target);
+    }
+  }
+  return reached;
+}
+
+/// Discovery ends here.
+DISTGRAD_DECL void Executor::begin() {
+  if (std::exchange(has_started_, true)) return;
+  if (options_.is_restricted) drop_unneeded();
+  for (auto const number : captured_) {
+    if (states_[number].dependencies == 0) drop(states_[number]);
+  }
+}
+
+DISTGRAD_DECL void Executor::retire() {
+  begin();
+  marks_.resize(states_.size());
+  for (std::size_t number = 0; number < states_.size(); ++number) {
+    NodeState& state = states_[number];
+    if (marks_[number] || state.kind == Kind::dropped) continue;
+    for (std::size_t i = 0; i < edges_of(state); ++i) {
+      auto const target = targets_[state.first_target + i];
+      if (target == detail::NodeIndex::none || !marks_[target]) continue;
+      if (states_[target].kind == Kind::dropped) continue;
+      if (--states_[target].dependencies == 0) make_ready(target);
+    }
+    drop(state);
+  }
+}
+
+DISTGRAD_DECL void Executor::drop(NodeState& state) {
+  state.kind = Kind::dropped;
+  ++finished_;
+}
+
 /// What ends here and is of use.
 DISTGRAD_DECL bool Executor::is_wanted(NodeState const& state) const {
   if (state.kind == Kind::leaf) {
     return std::ranges::any_of(kept_, [&](node_ptr const& n) { return n.get() == state.node; });
   }
-  return state.kind == Kind::boundary || state.kind == Kind::send;
+  return state.kind == Kind::boundary || state.kind == Kind::send ||
+         state.kind == Kind::captured || dynamic_cast<OpenEnded const*>(state.node) != nullptr;
 }
 
 // Depth first, so that a node's turn to be judged comes after that of all it leads to.
@@ -144,7 +229,7 @@ DISTGRAD_DECL void Executor::drop_unneeded() {
     while (!path.empty()) {
       auto& [number, edge] = path.back();
       NodeState& state = states_[number];
-      if (edge < state.node->next_edges().size()) {
+      if (edge < edges_of(state)) {
         auto const target = targets_[state.first_target + edge];
         if (target == detail::NodeIndex::none || needs[target] == Need::no) {
           ++edge;
@@ -159,8 +244,7 @@ DISTGRAD_DECL void Executor::drop_unneeded() {
       if (is_wanted(state)) needs[number] = Need::yes;
       if (needs[number] != Need::yes) {
         needs[number] = Need::no;
-        state.kind = Kind::unneeded;
-        ++finished_;
+        drop(state);
       }
       path.pop_back();
     }
@@ -224,7 +308,7 @@ DISTGRAD_DECL void Executor::run_loop() {
 }
 
 DISTGRAD_DECL void Executor::deliver_roots() {
-  if (!std::exchange(has_started_, true) && options_.is_restricted) drop_unneeded();
+  begin();
   for (PendingRoot& root : std::exchange(pending_roots_, {})) {
     deliver(root.number, root.input_nr, std::move(root.gradient));
   }
@@ -233,7 +317,7 @@ DISTGRAD_DECL void Executor::deliver_roots() {
 DISTGRAD_DECL void Executor::deliver(std::uint32_t number, std::uint32_t input_nr,
                                      at::Tensor&& gradient) {
   NodeState& state = states_[number];
-  if (state.kind == Kind::unneeded) return;
+  if (state.kind == Kind::dropped) return;
   if (state.inputs.empty()) state.inputs.resize(state.node->num_inputs());
   add_to_input(state.inputs[input_nr], std::move(gradient));
   count_delivery(number);
@@ -269,6 +353,7 @@ DISTGRAD_DECL void Executor::run_node(std::uint32_t number) {
   }
   switch (state.kind) {
     case Kind::leaf: finish_leaf(state, std::move(inputs)); break;
+    case Kind::captured: finish_captured(state, std::move(inputs)); break;
     case Kind::boundary: finish_boundary(*state.node, std::move(inputs)); break;
     default: route(state, call_node(*state.node, std::move(inputs), options_.retain_graph));
   }
@@ -281,7 +366,7 @@ DISTGRAD_DECL void Executor::route(NodeState const& from, variable_list&& output
   std::uint32_t const* const targets = targets_.data() + from.first_target;
   if (outputs.size() == 1 && targets[0] != detail::NodeIndex::none) {
     NodeState const& to = states_[targets[0]];
-    if (to.inputs.empty() && to.node->num_inputs() == 1 && to.kind != Kind::unneeded) {
+    if (to.inputs.empty() && to.node->num_inputs() == 1 && to.kind != Kind::dropped) {
       return deliver_single(targets[0], std::move(outputs));
     }
   }
@@ -318,6 +403,11 @@ DISTGRAD_DECL void Executor::finish_boundary(Node& node, variable_list&& inputs)
   call_post_hooks(node, outputs, kept);
 }
 
+DISTGRAD_DECL void Executor::finish_captured(NodeState& state, variable_list&& inputs) {
+  call_pre_hooks(*state.node, inputs);
+  state.inputs = std::move(inputs);
+}
+
 DISTGRAD_DECL void Executor::drop_work() noexcept {
   ready_.clear();
   pending_roots_.clear();
@@ -343,7 +433,7 @@ DISTGRAD_DECL std::vector<Node*> Executor::awaited_sends() const {
 DISTGRAD_DECL std::vector<std::string> Executor::waiting_names(std::size_t limit) const {
   std::vector<std::string> names;
   for (NodeState const& state : states_) {
-    if (state.kind == Kind::unneeded) continue;
+    if (state.kind == Kind::dropped) continue;
     bool const waits = state.dependencies != 0 || (state.kind == Kind::send && !state.is_injected);
     if (!waits) continue;
     if (names.size() == limit) break;

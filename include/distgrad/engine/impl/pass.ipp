@@ -14,16 +14,34 @@ inline bool is_recv_function(Node const& node) {
 /// How long the initiator of a failed pass waits for the others to stop.
 inline constexpr std::chrono::seconds abort_grace{1};
 
+inline Pass*& running_pass() {
+  thread_local Pass* pass = nullptr;
+  return pass;
+}
+
+/// Makes a pass the one whose nodes the thread runs.
+class RunningPassScope {
+ public:
+  explicit RunningPassScope(Pass* pass) : before_(std::exchange(running_pass(), pass)) {}
+  ~RunningPassScope() { running_pass() = before_; }
+  RunningPassScope(RunningPassScope const&) = delete;
+  RunningPassScope& operator=(RunningPassScope const&) = delete;
+
+ private:
+  Pass* before_;
+};
+
 }  // namespace detail
 
 DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, ContextPtr context,
-                         PassOptions options)
+                         PassOptions options, std::chrono::nanoseconds patience)
     : agent_(agent),
       recorder_(recorder),
       id_(id),
       context_(std::move(context)),
       options_(options),
-      protocol_(agent.membership().self().id, id.initiator, options.commits_globally),
+      patience_(patience),
+      protocol_(agent.membership().self().id, id.initiator, options),
       driving_(protocol_.is_initiator()),  // from now on, so that no status reads its executor
       executor_({options.retain_graph, options.create_graph, options.is_restricted},
                 {&detail::is_recv_function, [this](Node& recv, variable_list gradients) {
@@ -34,7 +52,7 @@ DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
                                     BackwardOptions const& options) {
   deadline_ = Deadline::after(options.timeout, agent_.host().clock().now());
   start(roots, options);
-  if (options_.is_smart) await_discovery();
+  if (options_.is_smart && !options_.is_overlapped) await_discovery();
   std::exception_ptr error;
   try {
     run_in_carrier(options_.retain_graph, options_.create_graph, [this] { run_until_stopped(); });
@@ -54,7 +72,12 @@ void Pass::handle(Event&& event) {
   std::unique_lock lock(mutex_);
   auto const actions = event();
   auto const stopped = stop_if(actions.stop);
+  if (actions.retire) {
+    inbox_.retires = true;
+    wake_driver(0);
+  }
   lock.unlock();
+  if (actions.stop) stop_nested();
   carry_out(actions);
   carry_out(stopped);
 }
@@ -72,15 +95,36 @@ DISTGRAD_DECL PassActions Pass::stop_if(bool stop) {
 /// What is wrong with the roots is thrown before any message leaves.
 DISTGRAD_DECL void Pass::start(std::span<at::Tensor const> roots, BackwardOptions const& options) {
   handle([&] {
-    if (!options_.is_smart) executor_.expand(context_->sends());
+    join();
     for (auto const& input : options.inputs) executor_.keep(input);
     for (std::size_t i = 0; i < roots.size(); ++i) {
       executor_.add_root(roots[i],
                          i < options.gradients.size() ? options.gradients[i] : at::Tensor());
     }
-    expanded_ = true;
-    return options_.is_smart ? protocol_.start(reached()) : PassActions{};
+    bool const may_wait = options_.is_overlapped && patience_.count() > 0 && expects_to_use_all();
+    return options_.is_smart && !may_wait ? start_discovery() : PassActions{};
   });
+}
+
+/// The lock is held, as for all that walk the graph.
+DISTGRAD_DECL void Pass::join() {
+  if (std::exchange(expanded_, true)) return;
+  if (!options_.is_smart || options_.is_overlapped) executor_.expand(context_->sends());
+}
+
+/// Whether every message this worker got in the context leads to the roots, as far as it can see.
+DISTGRAD_DECL bool Pass::expects_to_use_all() {
+  return executor_.take_reached().size() == context_->recvs().size();
+}
+
+DISTGRAD_DECL PassActions Pass::start_discovery() {
+  auto others = follow(options_.is_overlapped ? executor_.mark_roots() : executor_.take_reached());
+  if (is_nested_ && options_.commits_globally && !others.empty()) {
+    throw Error(errc::not_supported,
+                "a checkpointed function that calls other workers needs GradientCommit::local: "
+                "with global they would commit before the whole pass is complete");
+  }
+  return protocol_.start(std::move(others));
 }
 
 DISTGRAD_DECL void Pass::await_discovery() {
@@ -94,6 +138,7 @@ DISTGRAD_DECL void Pass::await_discovery() {
 
 DISTGRAD_DECL void Pass::on_discover(WorkerId from, detail::DiscoverFrame const& frame) {
   handle([&] {
+    join();
     auto const fresh = protocol_.discover(from, frame.number, frame.messages);
     return protocol_.expanded(from, frame.number, walk(fresh));
   });
@@ -103,18 +148,28 @@ DISTGRAD_DECL void Pass::on_discovered(detail::DiscoveredFrame const& frame) {
   handle([&] { return protocol_.discovered(frame.number, frame.participants); });
 }
 
-/// The lock is held, as for all that walk.
+DISTGRAD_DECL void Pass::on_release() {
+  handle([&] { return protocol_.release(); });
+}
+
 DISTGRAD_DECL Reached Pass::walk(std::vector<AutogradMessageId> const& messages) {
   std::vector<node_ptr> sends;
   for (auto const message : messages) sends.push_back(send_function(message));
-  if (!sends.empty()) executor_.expand(sends);
-  return reached();
+  return follow(explore(sends));
 }
 
-/// What was reached since the last call. Calls of a worker to itself are followed on the spot.
-DISTGRAD_DECL Reached Pass::reached() {
+/// @return the recv functions that these lead to, and nothing did before.
+DISTGRAD_DECL std::vector<Node*> Pass::explore(std::vector<node_ptr> const& sends) {
+  if (sends.empty()) return {};
+  if (options_.is_overlapped) return executor_.mark(sends);
+  executor_.expand(sends);
+  return executor_.take_reached();
+}
+
+/// Sorts recv functions by worker. Calls of this one to itself are followed on the spot.
+DISTGRAD_DECL Reached Pass::follow(std::vector<Node*> nodes) {
   Reached others;
-  for (auto nodes = executor_.take_reached(); !nodes.empty(); nodes = executor_.take_reached()) {
+  while (!nodes.empty()) {
     std::vector<node_ptr> own;
     for (auto* node : nodes) {
       auto const& recv = static_cast<RecvRpcBackward const&>(*node);
@@ -124,7 +179,7 @@ DISTGRAD_DECL Reached Pass::reached() {
         others[recv.from()].push_back(recv.id());
       }
     }
-    executor_.expand(own);
+    nodes = explore(own);
   }
   return others;
 }
@@ -140,56 +195,69 @@ DISTGRAD_DECL node_ptr Pass::send_function(AutogradMessageId message) const {
 
 /// The initiator's loop: run what is ready, take what arrives, until its part is over.
 DISTGRAD_DECL void Pass::run_until_stopped() {
-  std::vector<Delivery> arrived;
-  while (true) {
-    {
-      std::lock_guard lock(mutex_);
-      if (!protocol_.is_running()) return;
-    }
+  for (std::optional<Work> work = Work{}; work; work = await_work()) {
     try {
-      run_slice(std::exchange(arrived, {}));
+      run_slice(std::move(*work));
     } catch (...) {
       fail_here(std::current_exception());
     }
-    std::unique_lock lock(mutex_);
-    driving_ = false;
-    bool const is_in_time = wait(lock, deadline_, [this] {
-      return !protocol_.is_running() || !inbox_.empty();
-    });
-    driving_ = true;
-    arrived.swap(inbox_);
-    lock.unlock();
-    if (!is_in_time) fail_late();
   }
+}
+
+/// @return nothing when there is none any more.
+DISTGRAD_DECL std::optional<Pass::Work> Pass::await_work() {
+  auto const is_ready = [this] { return !protocol_.is_running() || has_work(); };
+  std::unique_lock lock(mutex_);
+  driving_ = false;
+  if (options_.is_overlapped && !protocol_.has_started()) {
+    auto const soon = Deadline::after(patience_, agent_.host().clock().now());
+    if (!wait(lock, {std::min(soon.at, deadline_.at)}, is_ready)) {
+      lock.unlock();
+      handle([this] { return start_discovery(); });
+      lock.lock();
+    }
+  }
+  bool const is_in_time = wait(lock, deadline_, is_ready);
+  if (!is_in_time) {
+    lock.unlock();
+    fail_late();
+    return std::nullopt;
+  }
+  if (!protocol_.is_running()) return std::nullopt;
+  driving_ = true;
+  return std::exchange(inbox_, {});
 }
 
 /// A participant's loop: run until nothing has arrived any more.
 DISTGRAD_DECL void Pass::drive() {
   while (true) {
     std::unique_lock lock(mutex_);
-    if (inbox_.empty() || !protocol_.is_running()) {
+    if (!has_work() || !protocol_.is_running()) {
       driving_ = false;
       auto const stopped = protocol_.stopped();
       lock.unlock();
       return carry_out(stopped);
     }
-    auto arrived = std::exchange(inbox_, {});
+    auto work = std::exchange(inbox_, {});
     lock.unlock();
     try {
       run_in_carrier(options_.retain_graph, options_.create_graph,
-                     [&] { run_slice(std::move(arrived)); });
+                     [&] { run_slice(std::move(work)); });
     } catch (...) {
       fail_here(std::current_exception());
     }
   }
 }
 
-DISTGRAD_DECL void Pass::run_slice(std::vector<Delivery> deliveries) {
-  if (!std::exchange(expanded_, true) && !options_.is_smart) executor_.expand(context_->sends());
-  for (auto& delivery : deliveries) {
+DISTGRAD_DECL void Pass::run_slice(Work work) {
+  for (auto& delivery : work.deliveries) {
     executor_.inject(*send_function(delivery.message), std::move(delivery.gradients));
   }
-  executor_.run_ready();
+  if (work.retires) executor_.retire();
+  {
+    detail::RunningPassScope const running(this);
+    executor_.run_ready();
+  }
   if (!executor_.is_complete()) return;
   if (!is_initiator() && !options_.commits_globally) merge();
   handle([this] { return protocol_.local_part_complete(); });
@@ -207,14 +275,19 @@ DISTGRAD_DECL void Pass::merge() {
 DISTGRAD_DECL void Pass::on_gradient(WorkerId from, detail::GradientFrame frame) {
   std::lock_guard lock(mutex_);
   if (!protocol_.is_running() || !protocol_.gradient_received(from, frame.message)) return;
+  join();
   if (frame.recorded.is_valid()) context_->add_recv(frame.recorded, from, frame.differentiable);
-  auto const send = context_->find_send(frame.message);
-  inbox_.push_back({frame.message, std::move(frame.gradients)});
+  auto const priority = send_function(frame.message)->sequence_nr();
+  inbox_.deliveries.push_back({frame.message, std::move(frame.gradients)});
+  wake_driver(priority);
+}
+
+/// The lock is held.
+DISTGRAD_DECL void Pass::wake_driver(std::uint64_t priority) {
   if (is_initiator()) {
     changed_.notify_all();
   } else if (!std::exchange(driving_, true)) {
-    agent_.host().submit(send ? send->sequence_nr() : 0,
-                         [self = shared_from_this()] { self->drive(); });
+    agent_.host().submit(priority, [self = shared_from_this()] { self->drive(); });
   }
 }
 
@@ -246,12 +319,48 @@ DISTGRAD_DECL void Pass::on_done(WorkerId from, PassStatus const& last) {
 }
 
 DISTGRAD_DECL void Pass::on_commit() {
-  merge();
+  if (options_.commits_globally) merge();
   handle([&] { return protocol_.commit(); });
 }
 
 DISTGRAD_DECL void Pass::on_committed(WorkerId from) {
   handle([&] { return protocol_.committed(from); });
+}
+
+// --- a pass for one node -------------------------------------------------------------------------
+
+DISTGRAD_DECL Pass* Pass::running(Node const& node) {
+  auto* const pass = detail::running_pass();
+  // The node may as well be in a graph that libtorch's engine runs for a node of this pass.
+  return pass && pass->executor_.current_node() == &node ? pass : nullptr;
+}
+
+DISTGRAD_DECL std::chrono::nanoseconds Pass::time_left() const {
+  if (deadline_.is_never()) return std::chrono::nanoseconds(0);
+  return std::max(deadline_.at - agent_.host().clock().now(), Clock::duration(1));
+}
+
+DISTGRAD_DECL void Pass::nest(NestedPass const& part) {
+  is_nested_ = true;
+  executor_.keep_as(part.outer->executor_);
+  for (auto const& end : part.ends) executor_.capture(end);
+  std::lock_guard lock(part.outer->mutex_);
+  if (!part.outer->protocol_.is_running()) {
+    throw Error(errc::pass_aborted, "the pass was stopped");
+  }
+  part.outer->nested_ = weak_from_this();
+}
+
+DISTGRAD_DECL void Pass::finish_nested(NestedPass& part, GradientMap&& gradients) {
+  for (auto const& end : part.ends) part.found.push_back(executor_.take_captured(*end));
+  part.outer->executor_.add_gradients(std::move(gradients));
+}
+
+DISTGRAD_DECL void Pass::stop_nested() {
+  std::unique_lock lock(mutex_);
+  auto const nested = nested_.lock();
+  lock.unlock();
+  if (nested) nested->fail({errc::pass_aborted, self_name(), {}, {}, "the pass was stopped"});
 }
 
 // --- failure -------------------------------------------------------------------------------------
@@ -322,7 +431,7 @@ DISTGRAD_DECL void Pass::throw_if_failed() const {
 DISTGRAD_DECL PassStatus Pass::status(std::uint32_t round) const {
   auto status = protocol_.own_status(round);
   if (driving_) return status;  // the executor is in use, so the part is not idle
-  status.is_idle = inbox_.empty();
+  status.is_idle = !has_work();
   if (was_driving_) status.node = executor_.last_node_name();
   for (auto* node : executor_.awaited_sends()) {
     auto const* send = static_cast<SendRpcBackward const*>(node);
@@ -419,6 +528,7 @@ DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
          [&](Writer& out) { write_error(out, *protocol_.error()); });
   }
   if (actions.send_committed) send(id_.initiator, FrameKind::pass_committed);
+  for (auto const worker : actions.release) send(worker, FrameKind::pass_release);
   for (auto const worker : actions.commit) send(worker, FrameKind::pass_commit);
   for (auto const worker : actions.abort) send(worker, FrameKind::pass_abort);
   for (auto const worker : actions.aborted) send(worker, FrameKind::pass_aborted, with_status);

@@ -9,26 +9,40 @@ namespace distgrad {
 // --- discovery -----------------------------------------------------------------------------------
 
 DISTGRAD_DECL PassActions PassProtocol::start(Reached reached) {
-  if (!is_running()) return {};
-  return {.discovery = discovery_.start(std::move(reached))};
+  if (!is_running() || std::exchange(has_started_, true)) return {};
+  return with_release(discovery_.start(std::move(reached)));
 }
 
 DISTGRAD_DECL std::vector<AutogradMessageId> PassProtocol::discover(
     WorkerId from, std::uint32_t number, std::vector<AutogradMessageId> const& messages) {
-  if (!is_running()) return {};
+  if (!takes_part()) return {};
   return discovery_.discover(from, number, messages);
 }
 
 DISTGRAD_DECL PassActions PassProtocol::expanded(WorkerId from, std::uint32_t number,
                                                  Reached reached) {
-  if (!is_running()) return {};
+  if (!takes_part()) return {};
   return {.discovery = discovery_.expanded(from, number, std::move(reached))};
 }
 
 DISTGRAD_DECL PassActions PassProtocol::discovered(std::uint32_t number,
                                                    std::set<WorkerId> const& participants) {
-  if (!is_running()) return {};
-  return {.discovery = discovery_.discovered(number, participants)};
+  if (!takes_part()) return {};
+  return with_release(discovery_.discovered(number, participants));
+}
+
+DISTGRAD_DECL PassActions PassProtocol::with_release(DiscoveryActions discovery) {
+  PassActions actions{.discovery = std::move(discovery)};
+  if (!actions.discovery.finished || !options_.is_overlapped) return actions;
+  auto const all = participants();
+  actions.release.assign(all.begin(), all.end());
+  actions.retire = true;
+  return actions;
+}
+
+DISTGRAD_DECL PassActions PassProtocol::release() {
+  if (!is_running() || std::exchange(has_retired_, true)) return {};
+  return {.retire = true};
 }
 
 // --- execution -----------------------------------------------------------------------------------
@@ -46,7 +60,7 @@ DISTGRAD_DECL PassActions PassProtocol::local_part_complete() {
   if (!is_running() || std::exchange(local_complete_, true)) return {};
   if (is_initiator()) return finish_if_all_done();
   PassActions actions;
-  if (commits_globally_) {
+  if (lingers()) {
     state_ = State::complete;
   } else {
     actions = finish();
@@ -67,16 +81,21 @@ DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, PassStatus const& la
 DISTGRAD_DECL PassActions PassProtocol::finish_if_all_done() {
   auto const all = participants();
   if (!local_complete_ || !std::ranges::includes(done_, all)) return {};
-  if (!commits_globally_ || all.empty()) return finish();
-  state_ = State::committing;
-  uncommitted_ = all;
-  return {.commit = {all.begin(), all.end()}};
+  PassActions actions;
+  if (!options_.commits_globally || all.empty()) {
+    actions = finish();
+  } else {
+    state_ = State::committing;
+    uncommitted_ = all;
+  }
+  if (lingers()) actions.commit.assign(all.begin(), all.end());
+  return actions;
 }
 
 DISTGRAD_DECL PassActions PassProtocol::commit() {
   if (state_ != State::complete) return {};
   auto actions = finish();
-  actions.send_committed = true;
+  actions.send_committed = options_.commits_globally;
   return actions;
 }
 

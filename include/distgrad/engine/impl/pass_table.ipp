@@ -4,11 +4,8 @@
 namespace distgrad {
 
 DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts, Recorder& recorder,
-                                   std::chrono::nanoseconds watchdog_interval)
-    : agent_(agent),
-      contexts_(contexts),
-      recorder_(recorder),
-      watchdog_interval_(watchdog_interval) {
+                                   Options options)
+    : agent_(agent), contexts_(contexts), recorder_(recorder), options_(options) {
   auto& dispatcher = agent_.dispatcher();
   auto const on = [&](FrameKind kind, void (PassTable::*handle)(WorkerId, Message)) {
     dispatcher.on(kind, [this, handle](WorkerId from, Message m) {
@@ -39,6 +36,7 @@ DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts, Reco
   on_running(FrameKind::pass_status, [](Pass& pass, WorkerId from, Reader& in) {
     pass.on_status(from, detail::read_status(in));
   });
+  on_running(FrameKind::pass_release, [](Pass& pass, WorkerId, Reader&) { pass.on_release(); });
   on_running(FrameKind::pass_commit, [](Pass& pass, WorkerId, Reader&) { pass.on_commit(); });
   on_running(FrameKind::pass_committed,
              [](Pass& pass, WorkerId from, Reader&) { pass.on_committed(from); });
@@ -102,9 +100,10 @@ DISTGRAD_DECL std::vector<at::Tensor> PassTable::grad(ContextId id,
 DISTGRAD_DECL GradientMap PassTable::run(ContextPtr const& context,
                                          std::span<at::Tensor const> roots,
                                          BackwardOptions const& options,
-                                         PassOptions pass_options) {
+                                         PassOptions pass_options, NestedPass* nested) {
   auto const self = agent_.membership().self().id;
   PassId const id{context->id(), self, context->next_pass()};
+  pass_options.is_overlapped = pass_options.is_smart && id.sequence == 1 && !nested;
   auto const pass = add(id, context, pass_options);
   struct Guard {  // a throw before the protocol ran leaves the pass unfinished
     PassTable& table;
@@ -114,11 +113,24 @@ DISTGRAD_DECL GradientMap PassTable::run(ContextPtr const& context,
   if (!pass_options.is_smart) {
     {
       std::lock_guard lock(mutex_);
-      if (!next_tick_) next_tick_ = agent_.host().clock().now() + watchdog_interval_;
+      if (!next_tick_) next_tick_ = agent_.host().clock().now() + options_.watchdog_interval;
     }
     agent_.host().wake();
   }
-  return pass->run(roots, options);
+  if (nested) pass->nest(*nested);
+  auto gradients = pass->run(roots, options);
+  if (nested) pass->finish_nested(*nested, std::exchange(gradients, {}));
+  return gradients;
+}
+
+/// In SMART mode whatever the outer pass's is: the context has calls that belong to that one.
+DISTGRAD_DECL void PassTable::run_nested(NestedPass& part) {
+  BackwardOptions options;
+  options.gradients = part.gradients;
+  options.timeout = part.outer->time_left();
+  auto pass_options = part.outer->options();
+  pass_options.is_smart = true;
+  run(part.outer->context(), part.roots, options, pass_options, &part);
 }
 
 // --- messages ------------------------------------------------------------------------------------
@@ -147,7 +159,9 @@ DISTGRAD_DECL void PassTable::on_discover(WorkerId from, Message message) {
 DISTGRAD_DECL void PassTable::on_gradient(WorkerId from, Message message) {
   join(message, [&](PassId const& id, Reader& in) {
     auto frame = detail::read_gradient(agent_.host(), in, message.buffers);
-    auto const pass = frame.options.is_smart ? find(id) : find_or_join(id, frame.options);
+    auto const pass = frame.options.is_smart && !frame.options.is_overlapped
+                          ? find(id)
+                          : find_or_join(id, frame.options);
     if (pass) return pass->on_gradient(from, std::move(frame));
     if (!is_over(id)) {
       throw Error(errc::bad_message, "gradients came for a pass nobody told this worker of");
@@ -202,8 +216,10 @@ DISTGRAD_DECL WireError PassTable::error_here(std::exception_ptr const& error) c
 
 DISTGRAD_DECL PassTable::PassPtr PassTable::add(PassId const& id, ContextPtr context,
                                                 PassOptions options) {
-  auto pass = std::make_shared<Pass>(agent_, recorder_, id, std::move(context), options);
+  auto pass = std::make_shared<Pass>(agent_, recorder_, id, std::move(context), options,
+                                     options_.discovery_delay);
   pass->on_finished([this, id] { finished(id); });
+  pass->on_nested([this](NestedPass& part) { run_nested(part); });
   std::lock_guard lock(mutex_);
   return passes_.try_emplace(id, std::move(pass)).first->second;
 }
@@ -285,7 +301,7 @@ DISTGRAD_DECL void PassTable::tick(time_point now) {
       next_tick_.reset();
       return;
     }
-    next_tick_ = now + watchdog_interval_;
+    next_tick_ = now + options_.watchdog_interval;
   }
   for (auto const& pass : all()) pass->tick();
 }
