@@ -21,7 +21,7 @@ class Simulation {
  public:
   Simulation(unsigned seed, bool keeps_back) : random_(seed), workers_(pick(2, 5)) {
     for (std::uint32_t i = 0; i < workers_; ++i) {
-      parts_.push_back({PassProtocol(WorkerId{i}, w0), false, 0, 0, 0, {}});
+      parts_.push_back({part_of(WorkerId{i}, {.is_smart = false}), false, 0, 0, 0, {}});
     }
     plan(keeps_back);
   }

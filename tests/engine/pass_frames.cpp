@@ -92,18 +92,18 @@ TEST_CASE_FIXTURE(Fixture, "an undefined gradient takes one bit") {
 
 TEST_CASE("options differ in their bits, and bits nobody knows change nothing") {
   std::set<std::uint8_t> seen;
-  for (unsigned bits = 0; bits < 64; ++bits) {
+  for (unsigned bits = 0; bits < 128; ++bits) {
     auto const options = PassOptions::from_bits(std::uint8_t(bits));
     CHECK(options.bits() == bits);
-    CHECK((PassOptions::from_bits(std::uint8_t(bits | 0xc0)) == options));
+    CHECK((PassOptions::from_bits(std::uint8_t(bits | 0x80)) == options));
     seen.insert(options.bits());
   }
-  CHECK(seen.size() == 64);
+  CHECK(seen.size() == 128);
   CHECK(PassOptions{}.is_smart);
 }
 
 TEST_CASE_FIXTURE(Fixture, "every option arrives with gradients") {
-  for (unsigned bits = 0; bits < 64; ++bits) {
+  for (unsigned bits = 0; bits < 128; ++bits) {
     auto const options = PassOptions::from_bits(std::uint8_t(bits));
     CHECK((round_trip({at::ones({2})}, options).options == options));
   }

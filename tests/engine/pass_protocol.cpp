@@ -210,6 +210,85 @@ TEST_CASE("nobody commits before all are done") {
   CHECK_FALSE(pass.is_finished());
 }
 
+// --- overlapped ----------------------------------------------------------------------------------
+
+namespace {
+
+constexpr PassOptions overlapped{.is_overlapped = true};
+
+}  // namespace
+
+TEST_CASE("an overlapped pass starts its discovery when it wants to, and once") {
+  auto pass = part_of(w0, overlapped);
+  CHECK_FALSE(pass.has_started());
+  pass.gradient_sent(w1);
+  CHECK(pass.start({{w1, {sent_by(w1, 1)}}}).discovery.discover.size() == 1);
+  CHECK(pass.has_started());
+  CHECK(is_nothing(pass.start({{w1, {sent_by(w1, 1)}}})));
+}
+
+TEST_CASE("when the discovery of an overlapped pass is finished, nobody waits for the rest") {
+  auto pass = part_of(w0, overlapped);
+  auto const start = pass.start({{w1, {sent_by(w1, 1)}}});
+  CHECK_FALSE(start.retire);
+  pass.gradient_sent(w3);
+  auto const end = pass.discovered(start.discovery.discover.at(0).number, {w1, w2});
+  CHECK(end.discovery.finished);
+  CHECK(end.retire);
+  CHECK(end.release == Ids{w1, w2, w3});
+
+  auto alone = part_of(w0, overlapped);
+  auto const local = alone.start({});
+  CHECK(local.retire);
+  CHECK(is_silent(local));
+}
+
+TEST_CASE("a discovery before the gradients retires nothing: there is nothing to retire") {
+  auto pass = initiator();
+  auto const start = pass.start({{w1, {sent_by(w1, 1)}}});
+  auto const end = pass.discovered(start.discovery.discover.at(0).number, {w1});
+  CHECK_FALSE(end.retire);
+  CHECK(end.release.empty());
+}
+
+TEST_CASE("a part that is released waits for nothing that does not take part, and once") {
+  auto part = part_of(w1, overlapped);
+  auto const actions = part.release();
+  CHECK(actions.retire);
+  CHECK(is_silent(actions));
+  CHECK(is_nothing(part.release()));
+  part.local_part_complete();
+  CHECK(is_nothing(part.release()));
+}
+
+TEST_CASE("an overlapped part that is complete still answers questions, until it is dismissed") {
+  auto part = part_of(w1, overlapped);
+  part.gradient_received(w0, sent_by(w1, 1));
+  auto const complete = part.local_part_complete();
+  CHECK(complete.send_done);
+  CHECK_FALSE(complete.finished);
+  CHECK((part.discover(w0, 1, {sent_by(w1, 1)}) == Messages{sent_by(w1, 1)}));
+  auto const asked = part.expanded(w0, 1, {{w2, {sent_by(w2, 1)}}});
+  REQUIRE(asked.discovery.discover.size() == 1);
+  auto const answered = part.discovered(asked.discovery.discover[0].number, {w2});
+  CHECK(answered.discovery.discovered.size() == 1);
+  CHECK(only_finishes(part.commit()));  // and says nothing: nobody waits for it
+}
+
+TEST_CASE("an overlapped pass whose parts are all done ends, discovered or not") {
+  for (bool asks : {false, true}) {
+    auto pass = part_of(w0, overlapped);
+    pass.gradient_sent(w1);
+    if (asks) pass.start({{w1, {sent_by(w1, 1)}}});
+    CHECK(is_nothing(pass.local_part_complete()));
+    CHECK(is_nothing(pass.done(w1, last(1, 1, {w2}))));
+    auto const end = pass.done(w2, last(0, 1));
+    CHECK(end.finished);
+    CHECK(end.commit == Ids{w1, w2});
+    CHECK(is_nothing(pass.discovered(1, {w1, w2})));
+  }
+}
+
 // --- the watchdog --------------------------------------------------------------------------------
 
 TEST_CASE("an initiator asks those who are not done, one round at a time") {

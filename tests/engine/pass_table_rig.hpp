@@ -9,7 +9,6 @@
 
 #include <ATen/ops/ones.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -25,7 +24,7 @@ using Kinds = std::vector<FrameKind>;
 /// Worker 1 with a context, in which it got `x` from worker 0 and answered `x * 3`.
 struct Fixture : recording_host::End {
   Fixture() : End(1) {
-    table = std::make_unique<PassTable>(agent, contexts, recorder, std::chrono::seconds(1));
+    table = std::make_unique<PassTable>(agent, contexts, recorder, PassTable::Options{});
   }
 
   ContextTable contexts{ids};

@@ -124,6 +124,45 @@ TEST_CASE_FIXTURE(Smart, "gradients that nobody asked about end the pass") {
   CHECK_FALSE(has_gradient());
 }
 
+// --- overlapped ----------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(Smart, "an overlapped part may begin with gradients, and lingers when complete") {
+  options.is_overlapped = true;
+  answer_a_call();
+  run_part();
+  CHECK(table->size() == 1);
+  CHECK(context->gradient(weight).equal(at::ones({2}).mul(3)));
+  receive(0, discover({answer}));
+  CHECK((kinds_sent_to(w0) == Kinds{FrameKind::pass_discover}));
+  receive(0, control(FrameKind::pass_commit));
+  CHECK(table->size() == 0);
+  CHECK(host->take_sent().empty());
+  CHECK(context->gradient(weight).equal(at::ones({2}).mul(3)));
+}
+
+TEST_CASE_FIXTURE(Smart, "an overlapped part waits for unused messages until it is released") {
+  options.is_overlapped = true;
+  answer_two_calls();
+  receive(0, gradient(answer, {at::ones({2})}));
+  host->run_tasks();
+  CHECK((kinds_sent_to(w0) == Kinds{FrameKind::gradient}));
+  receive(0, discover({answer}));
+  receive(0, discovered(1));
+  CHECK((kinds_sent_to(w0) == Kinds{FrameKind::pass_discover, FrameKind::pass_discovered}));
+  CHECK_FALSE(has_gradient());
+  for (int i = 0; i < 2; ++i) receive(0, control(FrameKind::pass_release));
+  host->run_tasks();
+  CHECK((kinds_sent_to(w0) == Kinds{FrameKind::pass_done}));
+  CHECK(context->gradient(weight).equal(at::ones({2}).mul(3)));
+}
+
+TEST_CASE_FIXTURE(Smart, "a release for a pass that is not here is ignored") {
+  answer_a_call();
+  receive(0, control(FrameKind::pass_release));
+  CHECK(table->size() == 0);
+  CHECK(host->take_sent().empty());
+}
+
 // --- commit --------------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(Smart, "with global commit gradients are visible when the initiator says so") {

@@ -20,8 +20,10 @@ inline AutogradMessageId sent_by(WorkerId worker, std::uint64_t number) {
   return {worker, Incarnation{4}, number};
 }
 
+/// A part in a pass of w0.
+inline PassProtocol part_of(WorkerId self, PassOptions options) { return {self, w0, options}; }
 inline PassProtocol part_of(WorkerId self, bool commits_globally = false) {
-  return {self, w0, commits_globally};
+  return part_of(self, {.commits_globally = commits_globally});
 }
 
 inline WireError broken() { return {errc::pass_failed, "w9", "MulBackward0", {}, "broken"}; }
@@ -41,11 +43,11 @@ inline bool is_nothing(DiscoveryActions const& a) {
 /// Nothing that another worker hears of.
 inline bool is_silent(PassActions const& a) {
   return a.discovery.discover.empty() && a.discovery.discovered.empty() && !a.send_done &&
-         !a.send_failed && !a.send_committed && a.commit.empty() && a.abort.empty() &&
-         a.aborted.empty() && a.query.empty();
+         !a.send_failed && !a.send_committed && a.release.empty() && a.commit.empty() &&
+         a.abort.empty() && a.aborted.empty() && a.query.empty();
 }
 inline bool is_nothing(PassActions const& a) {
-  return is_silent(a) && !a.discovery.finished && !a.stop && !a.finished && a.query_round == 0;
+  return is_silent(a) && !a.discovery.finished && !a.retire && !a.stop && !a.finished && a.query_round == 0;
 }
 inline bool only_finishes(PassActions const& a) {
   return is_silent(a) && a.finished && !a.stop;
