@@ -223,22 +223,25 @@ void into_grad(Workers const& w) {
   }
 }
 
-// Two workers, each in contexts of its own, fifty passes each, one leaf: no pass may be lost.
-void grad_of_many_at_once(Workers const& w) {
-  roots_there = at::ones({64, 64}).set_requires_grad(true);
+at::Tensor roots_sum(at::Tensor const& factor) { return roots_there.mul(factor).sum(); }
+
+// Each in contexts of its own. The leaf is so large that adding to it is most of what a pass does;
+// with create_graph the sum is a new tensor, so that one of two at a time would be lost.
+void grad_of_many_at_once(Workers const& w, bool create_graph) {
+  roots_there = at::ones({512, 512}).set_requires_grad(true);
   constexpr int passes = 50;
   auto const train = [&](Worker const& worker) {
     for (int i = 0; i < passes; ++i) {
-      auto const x = at::ones({64, 64});
       auto ctx = worker.context();
-      auto const root = worker.rpc_sync<roots_with_leaf>("worker1", x).sum();
-      ctx.backward({root}, {.accumulate_grad = true});
+      auto const root = worker.rpc_sync<roots_sum>("worker1", at::ones({}));
+      ctx.backward({root}, {.create_graph = create_graph, .accumulate_grad = true});
     }
   };
-  std::thread other([&] { train(w[2]); });
+  std::vector<std::thread> others;
+  for (int rank : {2, 3}) others.emplace_back([&, rank] { train(w[std::size_t(rank)]); });
   train(w[0]);
-  other.join();
-  CHECK(same(roots_there.grad(), at::ones({64, 64}).mul(2 * passes)));
+  for (auto& other : others) other.join();
+  CHECK(same(roots_there.grad(), at::ones({512, 512}).mul(3 * passes)));
 }
 
 // Passes of one context that run at the same time, into the context and into .grad.
@@ -298,9 +301,12 @@ TEST_CASE_TEMPLATE("[C-007] gradients are added to .grad on every worker when as
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(into_grad);
 }
-TEST_CASE_TEMPLATE("[C-007] passes of two workers add to one .grad, each once", Engine,
+TEST_CASE_TEMPLATE("[C-007] passes of three workers add to one .grad, each once", Engine,
                    DISTGRAD_ENGINES) {
-  rig::on_cluster<Engine>(grad_of_many_at_once);
+  rig::on_cluster<Engine>([](Workers const& w) {
+    grad_of_many_at_once(w, false);
+    grad_of_many_at_once(w, true);
+  });
 }
 TEST_CASE_TEMPLATE("passes into .grad and into the context do not disturb each other", Engine,
                    DISTGRAD_ENGINES) {
