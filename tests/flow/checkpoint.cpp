@@ -196,6 +196,24 @@ void input_found_inside(Workers const& w) {
   CHECK_FALSE(ctx.gradient(x).defined());
 }
 
+// The second run calls back to the worker that waits for this gradient.
+void input_found_by_a_call(Workers const& w) {
+  auto const x = leaf(1);
+  auto const& w0 = weights.at("worker0");
+  auto ctx = w[0].context();
+  auto const root = w[0].rpc_sync<checkpoint<calls_back>>("worker1", x).sum();
+  auto const found = ctx.grad({root}, {w0, x}, {.retain_graph = true});
+  auto const& w1 = weights.at("worker1");
+  auto const expected =
+      rig::local_gradients(formula(formula(formula(x, w0), w1), w1).sum(), {w0, x});
+  CHECK(close(found[0], expected[0]));
+  CHECK(close(found[1], expected[1]));
+  CHECK_FALSE(ctx.gradient(w0).defined());
+  ctx.backward({root}, {.inputs = {w0}});
+  CHECK(close(ctx.gradient(w0), expected[0]));
+  CHECK_FALSE(ctx.gradient(x).defined());
+}
+
 void global_commit(Workers const& w) {
   auto const x = leaf(1);
   auto ctx = w[0].context();
@@ -210,7 +228,41 @@ void global_commit(Workers const& w) {
   auto const text = rig::text_of(
       [&] { ctx.backward({further}, {.commit = distgrad::GradientCommit::global}); });
   CHECK(text.find("GradientCommit::local") != std::string::npos);
-  CHECK_FALSE(w[2].context_part(ctx.id())->gradient(weights.at("worker2")).defined());
+  CHECK_FALSE(gradient_on(w, 2, ctx).defined());
+}
+
+struct Fails : torch::autograd::Function<Fails> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor const& x) {
+    return x.mul(1);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list) {
+    throw std::runtime_error("no gradient today");
+  }
+};
+
+// Worker 2 has a part of its own in the pass, and one for the second run.
+void held_back_until_the_commit(Workers const& w) {
+  auto const x = leaf(1);
+  distgrad::BackwardOptions const global{.retain_graph = true,
+                                         .commit = distgrad::GradientCommit::global};
+  auto const &w1 = weights.at("worker1"), &w2 = weights.at("worker2");
+  auto ctx = w[0].context();
+  auto const fails = Fails::apply(x);
+  auto const y = w[0].rpc_sync<checkpoint<calls_another>>("worker1", fails);
+  auto const z = w[0].rpc_sync<block>("worker2", fails);
+  auto const text = rig::text_of([&] { ctx.backward({y.add(z).sum()}, global); });
+  CHECK(text.find("no gradient today") != std::string::npos);
+  CHECK_FALSE(gradient_on(w, 1, ctx).defined());
+  CHECK_FALSE(gradient_on(w, 2, ctx).defined());
+
+  auto const good = w[0].rpc_sync<checkpoint<calls_another>>("worker1", x);
+  ctx.backward({good.add(w[0].rpc_sync<block>("worker2", x)).sum()}, global);
+  auto const root = calls_another_locally(x, w1, w2).add(formula(x, w2)).sum();
+  auto const expected = rig::local_gradients(root, {x, w1, w2});
+  CHECK(close(ctx.gradient(x), expected[0]));
+  CHECK(close(gradient_on(w, 1, ctx), expected[1]));
+  CHECK(close(gradient_on(w, 2, ctx), expected[2]));
 }
 
 void second_derivatives(Workers const& w) {
@@ -421,15 +473,6 @@ void broken_second_run(Workers const& w) {
   CHECK(ctx.gradient(x).defined());
 }
 
-struct Fails : torch::autograd::Function<Fails> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor const& x) {
-    return x.mul(1);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list) {
-    throw std::runtime_error("no gradient today");
-  }
-};
 at::Tensor fails_in_backward(at::Tensor const& x) { return Fails::apply(x); }
 at::Tensor fails_in_backward_elsewhere(at::Tensor const& x) {
   return this_worker().rpc_sync<fails_in_backward>("worker2", x);
@@ -524,7 +567,10 @@ ON_CLUSTER("passes follow one another until one lets go of the arguments", sever
 ON_CLUSTER("gradients of a second run are added to .grad where the pass says so", into_grad)
 ON_CLUSTER("a restricted pass stays restricted in a second run", only_inputs)
 ON_CLUSTER("a leaf found by a second run can be an input", input_found_inside)
+ON_CLUSTER("a leaf found by a call of a second run can be an input", input_found_by_a_call)
 ON_CLUSTER("a second run that stays on its worker commits with the pass", global_commit)
+ON_CLUSTER("gradients of calls of a second run wait for the commit of the pass",
+           held_back_until_the_commit)
 ON_CLUSTER("a checkpointed function is differentiated twice", second_derivatives)
 ON_CLUSTER("nothing of the first run is kept", activations<holds_activations>)
 ON_CLUSTER("nothing of the first run is kept on workers it calls",

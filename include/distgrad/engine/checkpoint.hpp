@@ -157,10 +157,10 @@ struct Checkpoint<F, CallableShape<C, R, A...>> {
 ///
 /// - Every result of a floating or complex type requires a gradient: only the second run tells
 ///   whether it depends on anything that does.
-/// - Calls to other workers are part of SMART passes only; FAST ones of the same context fail
-///   with `pass_stuck`. They cannot be combined with `GradientCommit::global`: `not_supported`.
-/// - With `inputs`, or `Context::grad`, a leaf of the initiator that is found by a call from `F`
-///   back to the initiator gets no gradient from there.
+/// - Calls to other workers that the second run makes stay in the context. A FAST pass that comes
+///   by their workers afterwards fails with `pass_stuck`.
+/// - With `GradientCommit::global`, workers that `F` calls must have another part in the pass;
+///   `not_supported` otherwise.
 /// - Hooks of a leaf run once for every checkpointed function that uses it, on its share.
 ///
 /// @tparam F a function, a closure without captures, or a member function of a value that lives on

@@ -67,6 +67,10 @@ class Pass : public std::enable_shared_from_this<Pass> {
   /// For that node: runs `part`, which blocks. The gradients of leaves go where this pass's go.
   void run_nested(NestedPass& part) { on_nested_(part); }
   void on_nested(unique_function<void(NestedPass&)> handler) { on_nested_ = std::move(handler); }
+  /// A participant of a nested pass learns which pass all is for. What that one alone may publish
+  /// goes to its part on this worker. @param outermost null if it has none here.
+  /// @throws Error `not_supported` if nobody could hold gradients back until the commit.
+  void belong_to(PassId const& id, std::shared_ptr<Pass> const& outermost);
   /// Begins and ends what `run_nested` asked for.
   void nest(NestedPass const& part);
   void finish_nested(NestedPass& part, GradientMap&& gradients);
@@ -127,12 +131,18 @@ class Pass : public std::enable_shared_from_this<Pass> {
   // execution
   void drive();
   bool has_work() const { return !inbox_.deliveries.empty() || inbox_.retires; }
-  void wake_driver(std::uint64_t priority);
+  void wake_driver(std::unique_lock<std::mutex>& lock, std::uint64_t priority);
   void run_slice(Work work);
   void run_until_stopped();
   std::optional<Work> await_work();
   void send_gradients(Node& recv, variable_list gradients);
   AutogradMessageId record(WorkerId to, variable_list const& gradients);
+  /// Whether gradients become visible when this pass is complete: not if another one decides.
+  bool publishes() const {
+    return !options_.is_nested || (!options_.is_restricted && !options_.commits_globally);
+  }
+  GradientMap take_gradients();
+  void adopt(GradientMap&& gradients);
   void merge();
 
   // failure
@@ -154,6 +164,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   RpcAgent& agent_;
   Recorder& recorder_;
   PassId id_;
+  PassId outermost_id_;  // of a nested pass; else its own
   ContextPtr context_;
   PassOptions options_;
   std::chrono::nanoseconds patience_;
@@ -168,8 +179,9 @@ class Pass : public std::enable_shared_from_this<Pass> {
   bool driving_ = false;
   bool was_driving_ = false;  // when it was told to stop
   bool expanded_ = false;
-  bool is_nested_ = false;
   std::weak_ptr<Pass> nested_;  // the one a node of this pass waits for
+  GradientMap adopted_;         // from nested passes of other workers
+  std::weak_ptr<Pass> outermost_;
   Executor executor_;
 };
 

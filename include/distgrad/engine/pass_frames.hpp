@@ -33,14 +33,17 @@ Message gradient_message(Host& host, PassId const& pass, PassOptions options,
                          variable_list const& gradients);
 GradientFrame read_gradient(Host& host, Reader& in, std::span<Buffer const> buffers);
 
+/// Pass id | options u8 | the outermost pass's id, if this one is nested | number u32 | count u64 |
+/// message ids.
 struct DiscoverFrame {
   PassOptions options;
+  PassId outermost = {};
   std::uint32_t number = 0;
   std::vector<AutogradMessageId> messages;
 };
 
 Message discover_message(PassId const& pass, PassOptions options,
-                         DiscoveryActions::Discover const& discover);
+                         DiscoveryActions::Discover const& discover, PassId const& outermost = {});
 DiscoverFrame read_discover(Reader& in);
 
 struct DiscoveredFrame {

@@ -38,6 +38,7 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, Context
     : agent_(agent),
       recorder_(recorder),
       id_(id),
+      outermost_id_(id),
       context_(std::move(context)),
       options_(options),
       patience_(patience),
@@ -63,7 +64,7 @@ DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
   await_end();
   throw_if_failed();
   if (error) std::rethrow_exception(error);
-  return executor_.take_gradients();
+  return take_gradients();
 }
 
 /// Feeds an event to the protocol and does what it says.
@@ -72,11 +73,9 @@ void Pass::handle(Event&& event) {
   std::unique_lock lock(mutex_);
   auto const actions = event();
   auto const stopped = stop_if(actions.stop);
-  if (actions.retire) {
-    inbox_.retires = true;
-    wake_driver(0);
-  }
-  lock.unlock();
+  inbox_.retires = inbox_.retires || actions.retire;
+  if (actions.retire) wake_driver(lock, 0);
+  if (lock.owns_lock()) lock.unlock();
   if (actions.stop) stop_nested();
   carry_out(actions);
   carry_out(stopped);
@@ -118,13 +117,8 @@ DISTGRAD_DECL bool Pass::expects_to_use_all() {
 }
 
 DISTGRAD_DECL PassActions Pass::start_discovery() {
-  auto others = follow(options_.is_overlapped ? executor_.mark_roots() : executor_.take_reached());
-  if (is_nested_ && options_.commits_globally && !others.empty()) {
-    throw Error(errc::not_supported,
-                "a checkpointed function that calls other workers needs GradientCommit::local: "
-                "with global they would commit before the whole pass is complete");
-  }
-  return protocol_.start(std::move(others));
+  return protocol_.start(
+      follow(options_.is_overlapped ? executor_.mark_roots() : executor_.take_reached()));
 }
 
 DISTGRAD_DECL void Pass::await_discovery() {
@@ -263,9 +257,18 @@ DISTGRAD_DECL void Pass::run_slice(Work work) {
   handle([this] { return protocol_.local_part_complete(); });
 }
 
-DISTGRAD_DECL void Pass::merge() {
+DISTGRAD_DECL GradientMap Pass::take_gradients() {
   auto gradients = executor_.take_gradients();
-  if (options_.accumulate_grad) {
+  std::lock_guard lock(mutex_);
+  gradients.merge(std::exchange(adopted_, {}), options_.create_graph);
+  return gradients;
+}
+
+DISTGRAD_DECL void Pass::merge() {
+  auto gradients = take_gradients();
+  if (!publishes()) {
+    if (auto const outermost = outermost_.lock()) outermost->adopt(std::move(gradients));
+  } else if (options_.accumulate_grad) {
     gradients.add_to_grad(options_.create_graph);
   } else {
     context_->merge(std::move(gradients), options_.create_graph);
@@ -273,20 +276,22 @@ DISTGRAD_DECL void Pass::merge() {
 }
 
 DISTGRAD_DECL void Pass::on_gradient(WorkerId from, detail::GradientFrame frame) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!protocol_.is_running() || !protocol_.gradient_received(from, frame.message)) return;
   join();
   if (frame.recorded.is_valid()) context_->add_recv(frame.recorded, from, frame.differentiable);
   auto const priority = send_function(frame.message)->sequence_nr();
   inbox_.deliveries.push_back({frame.message, std::move(frame.gradients)});
-  wake_driver(priority);
+  wake_driver(lock, priority);
 }
 
-/// The lock is held.
-DISTGRAD_DECL void Pass::wake_driver(std::uint64_t priority) {
+/// Gives the lock back first, or who is woken would wait for it.
+DISTGRAD_DECL void Pass::wake_driver(std::unique_lock<std::mutex>& lock, std::uint64_t priority) {
+  bool const starts = !is_initiator() && !std::exchange(driving_, true);
+  lock.unlock();
   if (is_initiator()) {
     changed_.notify_all();
-  } else if (!std::exchange(driving_, true)) {
+  } else if (starts) {
     agent_.host().submit(priority, [self = shared_from_this()] { self->drive(); });
   }
 }
@@ -340,8 +345,25 @@ DISTGRAD_DECL std::chrono::nanoseconds Pass::time_left() const {
   return std::max(deadline_.at - agent_.host().clock().now(), Clock::duration(1));
 }
 
+DISTGRAD_DECL void Pass::belong_to(PassId const& id, std::shared_ptr<Pass> const& outermost) {
+  if (std::exchange(outermost_id_, id) == id || publishes()) return;
+  if (!outermost && options_.commits_globally) {
+    throw Error(errc::not_supported,
+                "a function that runs again for its gradients called this worker, which has no "
+                "other part in the pass and could not hold its gradients back until the commit; "
+                "use GradientCommit::local");
+  }
+  outermost_ = outermost;
+  if (outermost) executor_.keep_as(outermost->executor_);
+}
+
+DISTGRAD_DECL void Pass::adopt(GradientMap&& gradients) {
+  std::lock_guard lock(mutex_);
+  adopted_.merge(std::move(gradients), options_.create_graph);
+}
+
 DISTGRAD_DECL void Pass::nest(NestedPass const& part) {
-  is_nested_ = true;
+  outermost_id_ = part.outer->outermost_id_;
   executor_.keep_as(part.outer->executor_);
   for (auto const& end : part.ends) executor_.capture(end);
   std::lock_guard lock(part.outer->mutex_);
@@ -517,7 +539,7 @@ DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
   // Before anybody is told: whoever hears that the pass is over finds no trace of it here.
   if (actions.finished && on_finished_) std::exchange(on_finished_, nullptr)();
   for (auto const& discover : actions.discovery.discover) {
-    send(discover.to, detail::discover_message(id_, options_, discover));
+    send(discover.to, detail::discover_message(id_, options_, discover, outermost_id_));
   }
   for (auto const& discovered : actions.discovery.discovered) {
     send(discovered.to, detail::discovered_message(id_, discovered));
@@ -535,7 +557,9 @@ DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
   for (auto const worker : actions.query) {
     send(worker, FrameKind::pass_query, [&](Writer& out) { out.number(actions.query_round); });
   }
-  if (is_initiator()) changed_.notify_all();
+  bool const may_wake = actions.finished || actions.stop || actions.discovery.finished ||
+                        !actions.commit.empty();
+  if (is_initiator() && may_wake) changed_.notify_all();
 }
 
 DISTGRAD_DECL void Pass::send(WorkerId to, FrameKind kind, unique_function<void(Writer&)> write) {

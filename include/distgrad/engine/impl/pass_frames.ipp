@@ -74,10 +74,12 @@ DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
 // --- discovery -----------------------------------------------------------------------------------
 
 DISTGRAD_DECL Message discover_message(PassId const& pass, PassOptions options,
-                                       DiscoveryActions::Discover const& discover) {
+                                       DiscoveryActions::Discover const& discover,
+                                       PassId const& outermost) {
   Writer out;
   out.id(pass);
   out.number(options.bits());
+  if (options.is_nested) out.id(outermost);
   out.number(discover.number);
   out.number(std::uint64_t{discover.messages.size()});
   for (auto const& message : discover.messages) out.id(message);
@@ -87,6 +89,7 @@ DISTGRAD_DECL Message discover_message(PassId const& pass, PassOptions options,
 DISTGRAD_DECL DiscoverFrame read_discover(Reader& in) {
   DiscoverFrame frame;
   frame.options = PassOptions::from_bits(in.number<std::uint8_t>());
+  if (frame.options.is_nested) frame.outermost = in.id<PassId>();
   frame.number = in.number<std::uint32_t>();
   frame.messages.resize(in.count(message_bytes));
   for (auto& message : frame.messages) message = in.id<AutogradMessageId>();

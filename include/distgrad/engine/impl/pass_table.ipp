@@ -130,6 +130,7 @@ DISTGRAD_DECL void PassTable::run_nested(NestedPass& part) {
   options.timeout = part.outer->time_left();
   auto pass_options = part.outer->options();
   pass_options.is_smart = true;
+  pass_options.is_nested = true;
   run(part.outer->context(), part.roots, options, pass_options, &part);
 }
 
@@ -152,7 +153,10 @@ void PassTable::join(Message const& message, Use&& use) {
 DISTGRAD_DECL void PassTable::on_discover(WorkerId from, Message message) {
   join(message, [&](PassId const& id, Reader& in) {
     auto const frame = detail::read_discover(in);
-    if (auto const pass = find_or_join(id, frame.options)) pass->on_discover(from, frame);
+    auto const pass = find_or_join(id, frame.options);
+    if (!pass) return;
+    if (frame.options.is_nested) pass->belong_to(frame.outermost, find(frame.outermost));
+    pass->on_discover(from, frame);
   });
 }
 
