@@ -39,16 +39,30 @@ bool check_graph(rig::Workers const& w, std::uint64_t seed, char const* engine) 
   return right;
 }
 
+/// What a worker still holds of graphs that ran, in words; empty if nothing.
+std::string left_on(Worker const& worker) {
+  auto const info = worker.debug_info();
+  std::string text;
+  auto const say = [&](char const* what, std::size_t count) {
+    if (count > 0) text += " " + std::to_string(count) + " " + what;
+  };
+  say("contexts", info.autograd_contexts);
+  say("passes", info.backward_passes);
+  say("rrefs", info.owned_rrefs);
+  say("forks", info.forks);
+  say("calls", info.pending_calls);
+  return text.empty() ? text : worker.name() + ":" + text + "\n";
+}
+
 bool check_nothing_is_left(rig::Workers const& w) {
-  bool const clean = rig::eventually([&] {
-    for (std::size_t rank = 0; rank < w.size(); ++rank) {
-      auto const info = w[rank].debug_info();
-      if (info.owned_rrefs + info.forks + info.pending_calls > 0) return false;
-    }
-    return w.are_clean();
+  std::string left;
+  rig::eventually([&] {
+    left.clear();
+    for (std::size_t rank = 0; rank < w.size(); ++rank) left += left_on(w[rank]);
+    return left.empty();
   });
-  CHECK_MESSAGE(clean, "something is left of the graphs that ran");
-  return clean;
+  CHECK_MESSAGE(left.empty(), "the graphs that ran left something behind\n", left);
+  return left.empty();
 }
 
 }  // namespace

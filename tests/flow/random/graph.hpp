@@ -132,6 +132,17 @@ inline Flags reached(Graph const& graph, Flags const& require_grad,
   return flags;
 }
 
+inline bool any(std::vector<bool> const& flags) {
+  return std::find(flags.begin(), flags.end(), true) != flags.end();
+}
+
+/// Whether a value that needs no gradient comes in one message with one that does, which then gets
+/// none either.
+inline bool comes_along(Graph const& graph, Flags const& require_grad, Value v) {
+  return graph[v].keep != Keep::sent && any(require_grad[v.node]) &&
+         !require_grad[v.node][v.output];
+}
+
 /// Whether every message with a tensor that requires gradients is on a way from `sinks`, as FAST
 /// demands.
 inline bool all_take_part(Graph const& graph, Flags const& require_grad,
@@ -139,12 +150,14 @@ inline bool all_take_part(Graph const& graph, Flags const& require_grad,
   for (auto const& sink : graph.sinks()) {  // each is fetched
     bool const taken = std::find(sinks.begin(), sinks.end(), sink) != sinks.end();
     if (!taken && require_grad[sink.node][sink.output]) return false;
+    if (comes_along(graph, require_grad, sink)) return false;
   }
   auto const flags = reached(graph, require_grad, sinks);
   for (std::size_t i = graph.leaves(); i < graph.nodes.size(); ++i) {
     auto const& node = graph.nodes[i];
     for (int input = 0; input < int(node.inputs.size()); ++input) {
       auto const from = node.inputs[input];
+      if (comes_along(graph, require_grad, from)) return false;
       if (!require_grad[from.node][from.output]) continue;
       bool used = false;
       for (int output = 0; output < int(node.outputs.size()); ++output) {
@@ -152,7 +165,6 @@ inline bool all_take_part(Graph const& graph, Flags const& require_grad,
       }
       if (!used) return false;
     }
-    auto const any = [](std::vector<bool> const& f) { return std::count(f.begin(), f.end(), true); };
     if (any(require_grad[i]) && !any(flags[i])) return false;
   }
   return true;

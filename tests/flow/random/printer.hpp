@@ -49,8 +49,8 @@ class Printer {
     return "s" + number(v.node) + (v.output > 0 ? "_" + number(v.output) : "");
   }
   std::string operand(Value v) const {
-    if (is_here(v.node)) return "{v" + number(v.node) + "[" + number(v.output) + "]}";
-    return "{{}, v" + number(v.node) + ", " + number(v.output) + "}";
+    if (is_here(v.node)) return "of(v" + number(v.node) + "[" + number(v.output) + "])";
+    return "of(v" + number(v.node) + ", " + number(v.output) + ")";
   }
 
   void print_operations();
@@ -83,7 +83,6 @@ inline std::string_view const Printer::preamble = R"(#include <distgrad/distgrad
 
 #include <torch/torch.h>
 
-#include <cstdio>
 #include <iostream>
 #include <optional>
 
@@ -99,6 +98,8 @@ struct Operand {
   std::int64_t output = 0;
 };
 using Operands = std::vector<Operand>;
+Operand of(at::Tensor const& tensor) { return {tensor, {}, 0}; }
+Operand of(RRef<Tensors> const& values, std::int64_t output) { return {{}, values, output}; }
 
 Tensors copies(Tensors tensors) {
   for (auto& tensor : tensors) tensor = tensor.clone();
@@ -194,7 +195,7 @@ inline void Printer::print_cut() {
     for (int relay : node.relays) workers = std::max(workers, relay + 1);
   }
   out_ << "  LocalCluster<" << workers << ", " << engine_ << "> cluster;\n"
-       << "  auto& self = *cluster[" << graph_.initiator << "];\n";
+       << "  auto& self = cluster[" << graph_.initiator << "];\n";
   for (int i = 0; i < graph_.leaves(); ++i) print_leaf(i);
   out_ << "  {\n  auto ctx = self.context();\n";
   for (int i = graph_.leaves(); i < int(graph_.nodes.size()); ++i) print_call(i);

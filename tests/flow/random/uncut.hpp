@@ -23,6 +23,14 @@ class Uncut {
       values_.push_back(node.operation->run(inputs, node.numbers));
     }
   }
+  Uncut(Uncut const&) = delete;
+  Uncut& operator=(Uncut const&) = delete;
+  /// A gradient with a graph refers to its leaf: the circle has to be opened.
+  ~Uncut() {
+    for (auto const& values : values_) {
+      if (values[0].is_leaf()) values[0].mutable_grad().reset();
+    }
+  }
 
   at::Tensor const& value(Value v) const { return values_[v.node][v.output]; }
   at::Tensor const& leaf(int number) const { return values_[number][0]; }
