@@ -56,6 +56,8 @@ class CpuPool final : public BlockingObserver, public std::enable_shared_from_th
   void leave(Thread& self, Lock& lock);
   bool start_thread(Lock const&);
   void use_more_threads(Lock const& lock);
+  /// @return whether a thread shall be told that a task is ready.
+  bool find_thread(Lock const& lock);
   bool may_start_task(Lock const&) const { return !ready_.empty() && active_ < options_.threads; }
   std::size_t threads(Lock const&) const { return idle_ + active_ + blocked_; }
   bool is_on_own_thread() const { return current() == this; }

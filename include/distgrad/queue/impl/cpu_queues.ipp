@@ -25,18 +25,25 @@ DISTGRAD_DECL void CpuPool::start() {
 }
 
 DISTGRAD_DECL void CpuPool::submit(ReadyTask task) {
-  Lock const lock(mutex_);
-  if (stopped_) return;  // `task` belongs to the caller and dies after the lock
-  ready_.push(std::move(task));
-  use_more_threads(lock);
+  {
+    Lock const lock(mutex_);
+    if (stopped_) return;  // `task` belongs to the caller and dies after the lock
+    ready_.push(std::move(task));
+    if (!find_thread(lock)) return;
+  }
+  task_or_stop_.notify_one();  // without the lock, or the thread wakes only to wait for it
 }
 
 DISTGRAD_DECL void CpuPool::use_more_threads(Lock const& lock) {
-  if (!may_start_task(lock)) return;
+  if (find_thread(lock)) task_or_stop_.notify_one();
+}
+
+DISTGRAD_DECL bool CpuPool::find_thread(Lock const& lock) {
+  if (!may_start_task(lock)) return false;
   auto const wanted = std::min(ready_.size(), options_.threads - active_);
   // Without a new thread the task waits for one that is there, which is slower but no failure.
   if (wanted > idle_) start_thread(lock);
-  task_or_stop_.notify_one();
+  return true;
 }
 
 DISTGRAD_DECL bool CpuPool::start_thread(Lock const& lock) {

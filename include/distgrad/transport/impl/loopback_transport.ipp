@@ -72,14 +72,23 @@ DISTGRAD_DECL std::deque<LoopbackItem> LoopbackInbox::shut(error_code why) {
   return rest;
 }
 
+/// Makes buffers independent of the memory they refer to.
+inline void own_copies(std::vector<Buffer>& buffers) {
+  for (auto& buffer : buffers) {
+    auto copy = std::make_shared<std::vector<std::byte>>(buffer.data(),
+                                                         buffer.data() + buffer.size_bytes());
+    buffer = Buffer(copy, copy->data(), copy->size());
+  }
+}
+
+/// A payload up to this size is copied when it is sent: that costs less than to wake the sender
+/// once the receiver has copied it.
+inline constexpr std::size_t loopback_copied_bytes = 4096;
+
 DISTGRAD_DECL void LoopbackInbox::detach(LoopbackInbox const* sender) {
   auto const detach_item = [sender](LoopbackItem& item) {
     if (item.sender.get() != sender) return;
-    for (auto& buffer : item.message.buffers) {
-      auto copy = std::make_shared<std::vector<std::byte>>(buffer.data(),
-                                                           buffer.data() + buffer.size_bytes());
-      buffer = Buffer(copy, copy->data(), copy->size());
-    }
+    own_copies(item.message.buffers);
     item.sender = nullptr;
   };
   std::lock_guard lock(mutex_);
@@ -127,12 +136,13 @@ DISTGRAD_DECL void LoopbackTransport::start(TransportSetup setup) {
 
 DISTGRAD_DECL void LoopbackTransport::async_send(WorkerId to, Message message,
                                                  SendCompletion done) {
-  bool const has_payload = !message.buffers.empty();
-  // A message without payload is complete once it lies in the peer's inbox. One with payload
-  // refers to the sender's memory until the receiver has copied it.
-  auto const token = has_payload ? remember(std::move(done)) : 0;
+  bool const is_big = message.header().payload_bytes > detail::loopback_copied_bytes;
+  if (!is_big) detail::own_copies(message.buffers);
+  // A message is complete once it lies in the peer's inbox. But a big one refers to the sender's
+  // memory until the receiver has copied it.
+  auto const token = is_big ? remember(std::move(done)) : 0;
   auto const failed = hand_over(to, std::move(message), token);
-  if (!has_payload) {
+  if (!is_big) {
     if (done) done(failed);
   } else if (failed) {
     complete(token, failed);
