@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 
@@ -396,6 +397,7 @@ DISTGRAD_DECL void Executor::finish_leaf(NodeState const& state, variable_list&&
 }
 
 DISTGRAD_DECL void Executor::finish_boundary(Node& node, variable_list&& inputs) {
+  RECORD_FUNCTION_WITH_SCOPE(at::RecordScope::BACKWARD_FUNCTION, node.name(), {});
   call_pre_hooks(node, inputs);
   variable_list const kept = node.post_hooks().empty() ? variable_list() : inputs;
   if (boundary_.on_gradients) boundary_.on_gradients(node, std::move(inputs));
