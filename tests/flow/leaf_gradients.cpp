@@ -50,6 +50,18 @@ void leaf_post_hooks(Workers const& w) {
   CHECK(ctx.gradient(x).defined());
 }
 
+void leaf_hook(Workers const& w) {
+  for (auto mode : {rig::Mode::local, rig::Mode::call, rig::Mode::remote}) {
+    auto const x = leaf(1), y = leaf(2);
+    x.register_hook([](at::Tensor const& gradient) { return gradient.mul(2); });
+    auto ctx = w[0].context();
+    auto const product = rig::run<passes_mul>(w[0], mode, "worker1", x, y);
+    ctx.backward({rig::run<passes_add>(w[0], mode, "worker2", product, x).sum()});
+    CHECK(same(ctx.gradient(x), y.detach().add(1).mul(2)));
+    CHECK(same(ctx.gradient(y), x.detach()));
+  }
+}
+
 void const* passes_seen_data = nullptr;
 
 /// Passes the gradient on and remembers where it lies.
@@ -186,6 +198,9 @@ void embedding_bag(Workers const& w) {
 
 }  // namespace
 
+TEST_CASE_TEMPLATE("[DA-59] a hook of a leaf changes its gradient once", Engine, DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(leaf_hook);
+}
 TEST_CASE_TEMPLATE("[DA-60] post hooks of a leaf run once in each pass", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(leaf_post_hooks);
