@@ -26,7 +26,7 @@ class Printer {
     out_ << "\nint main() {\n";
     print_uncut();
     print_cut();
-    out_ << "  cluster.shutdown();\n}\n";
+    out_ << "  cluster.shutdown();\n  return different;\n}\n";
     return std::move(out_).str();
   }
 
@@ -81,7 +81,10 @@ class Printer {
 
 inline std::string_view const Printer::preamble = R"(#include <distgrad/distgrad.hpp>
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <ATen/ATen.h>
 
 #include <iostream>
 #include <optional>
@@ -143,22 +146,41 @@ at::Tensor penalty(Tensors const& gradients) {
   }
   return sum;
 }
+int different = 0;
 void show(char const* leaf, at::Tensor const& uncut, at::Tensor const& cut) {
   bool const same = uncut.defined() == cut.defined() &&
                     (!cut.defined() || at::allclose(uncut.to_dense(), cut.to_dense(), 1e-12, 1e-12));
   std::cout << leaf << (same ? ": same\n" : ": DIFFERENT\n") << "uncut:\n"
-            << uncut.detach() << "\ncut:\n" << cut << "\n\n";
+            << (uncut.defined() ? uncut.detach() : uncut) << "\ncut:\n" << cut << "\n\n";
+  different += !same;
 }
 
 )";
 
-/// One statement a line.
-inline std::string broken_up(std::string_view text) {
-  std::string lines;
+/// Lines that begin further right.
+inline std::string indented(std::string const& text) {
+  std::string lines = "  ";
   for (std::size_t i = 0; i < text.size(); ++i) {
     lines += text[i];
-    bool const more = i + 2 < text.size() && text[i + 1] == ' ' && text[i + 2] != '}';
-    if (text[i] == ';' && more) lines += "\n ";
+    if (text[i] == '\n' && i + 1 < text.size()) lines += "  ";
+  }
+  return lines;
+}
+
+/// One statement a line. Blocks are told from lists by the space behind their brace.
+inline std::string broken_up(std::string_view text) {
+  std::string lines;
+  std::size_t depth = 0;
+  auto const new_line = [&] { lines += "\n" + std::string(2 * depth, ' '); };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    bool const before_space = i + 1 < text.size() && text[i + 1] == ' ';
+    bool const before_end = before_space && i + 2 < text.size() && text[i + 2] == '}';
+    bool const ends = text[i] == '}' && i > 0 && text[i - 1] == ' ';
+    lines += text[i];
+    if (text[i] == '{' && before_space) ++depth;
+    if (before_end) --depth;
+    bool const breaks = (text[i] == '{' || text[i] == ';' || ends) && before_space;
+    if (breaks || before_end) ++i, new_line();
   }
   return lines;
 }
@@ -197,7 +219,9 @@ inline void Printer::print_cut() {
   out_ << "  LocalCluster<" << workers << ", " << engine_ << "> cluster;\n"
        << "  auto& self = cluster[" << graph_.initiator << "];\n";
   for (int i = 0; i < graph_.leaves(); ++i) print_leaf(i);
-  out_ << "  {\n  auto ctx = self.context();\n";
+  out_ << "  {\n";
+  auto before = std::exchange(out_, {});
+  out_ << "  auto ctx = self.context();\n";
   for (int i = graph_.leaves(); i < int(graph_.nodes.size()); ++i) print_call(i);
   for (auto const& value : graph_.sinks()) {
     out_ << "  auto const " << sink(value) << " = v" << value.node
@@ -208,7 +232,8 @@ inline void Printer::print_cut() {
     out_ << "  show(\"leaf " << i << "\", u" << i << "[0].grad(), "
          << gradient({true, "v"}, i) << ");\n";
   }
-  out_ << "  }\n";
+  before << indented(out_.str()) << "  }\n";
+  out_ = std::move(before);
 }
 
 inline void Printer::print_leaf(int i) {
