@@ -312,6 +312,46 @@ TEST_CASE("who was aborted by a worker that is lost does not answer it") {
   CHECK(end.aborted.empty());
 }
 
+TEST_CASE("who was asked by a worker that is lost, or got gradients of it, fails") {
+  for (bool asked : {false, true}) {
+    auto part = part_of(w1);
+    if (asked) {
+      part.discover(w2, 1, {sent_by(w1, 1)});
+    } else {
+      part.gradient_received(w2, sent_by(w1, 1));
+    }
+    CHECK(part.involves(w2));
+    CHECK(part.peer_lost(w2, lost()).send_failed);
+  }
+}
+
+TEST_CASE("an initiator that hears only after its loss that a worker takes part fails then") {
+  auto pass = part_of(w0);
+  auto const number = pass.start({{w1, {sent_by(w1, 1)}}}).discovery.discover.at(0).number;
+  CHECK(is_nothing(pass.peer_lost(w2, lost())));
+  CHECK(is_nothing(pass.peer_lost(w3, lost())));
+  CHECK(only_aborts(pass.discovered(number, {w1, w2}), {w1}));
+  CHECK((pass.error()->code == errc::peer_lost));
+
+  auto fast = part_of(w0);
+  fast.gradient_sent(w1);
+  CHECK(is_nothing(fast.peer_lost(w2, lost())));
+  CHECK(only_aborts(fast.done(w1, last(1, 1, {w2})), {w1}));
+}
+
+TEST_CASE("who reports a failure is aborted, whether the initiator knew of it or not") {
+  auto pass = initiator();
+  CHECK(only_aborts(pass.failed(WorkerId{7}, broken()), {w1, w2, w3, WorkerId{7}}));
+  CHECK(is_nothing(pass.failed(w2, broken())));
+  auto const late = pass.failed(WorkerId{8}, broken());
+  CHECK(late.abort == Ids{WorkerId{8}});
+  CHECK(pass.unanswered() == std::set{w1, w2, w3, WorkerId{7}, WorkerId{8}});
+
+  auto part = participant();
+  CHECK(is_nothing(part.failed(w2, broken())));
+  CHECK(part.is_running());
+}
+
 // --- an engine that ends -------------------------------------------------------------------------
 
 TEST_CASE("a part that is abandoned ends at once and aborts those below it") {
@@ -321,6 +361,13 @@ TEST_CASE("a part that is abandoned ends at once and aborts those below it") {
   CHECK(actions.finished);
   CHECK(actions.abort == Ids{w2, w3});
   CHECK((part.error()->code == errc::peer_lost));
+}
+
+TEST_CASE("an initiator that is abandoned aborts all who take part") {
+  auto pass = initiator();
+  auto const actions = pass.abandon(lost());
+  CHECK(actions.finished);
+  CHECK(actions.abort == Ids{w1, w2, w3});
 }
 
 TEST_CASE("an abort that waits too long is given up, with its first error and who did not answer") {

@@ -85,12 +85,13 @@ class Pass : public std::enable_shared_from_this<Pass> {
   void on_done(WorkerId from, PassStatus const& last);
   void on_commit();
   void on_committed(WorkerId from);
+  void on_failed(WorkerId from, WireError error);
   void on_abort(WorkerId from);
   void on_aborted(WorkerId from, PassStatus last);
   void on_query(WorkerId from, std::uint32_t round);
   void on_status(WorkerId from, PassStatus const& status);
 
-  /// Something failed, here or on a participant.
+  /// Something failed here.
   void fail(WireError error);
   void on_peer_lost(WorkerId peer, error_code why);
   /// Ends the part without waiting for anybody.

@@ -61,6 +61,7 @@ struct PassActions {
 /// | running, complete, failed | abort | aborting | stop, abort those this worker asked or sent to |
 /// | aborting | stopped, and all it aborted have answered | finished | aborted to who aborted it |
 /// | aborting | abort from another worker | same | aborted to that one |
+/// | aborting | failure reported by who was not aborted, initiator | same | abort to that one |
 /// | running | tick, initiator, FAST | same | query |
 /// | running | answer that proves a standstill | aborting | stop, abort all |
 /// | any | initiator lost, or the engine ends | finished | stop, abort as above |
@@ -75,7 +76,8 @@ struct PassActions {
 /// by: what it reached is then still to be told.
 ///
 /// An abort spreads from each worker to those it asked or sent to, so it also finds workers the
-/// initiator never heard of; each answers when it has stopped and all below it have answered.
+/// initiator never heard of; each answers when it has stopped and all below it have answered. If
+/// the one that led to them is lost, they fail, and their report leads the abort to them.
 /// @threads one thread at a time.
 class PassProtocol {
  public:
@@ -112,10 +114,13 @@ class PassProtocol {
 
   // Failure.
   PassActions failed(WireError error);
+  /// `from` says that its part failed. It waits to be aborted, whoever knew of it.
+  PassActions failed(WorkerId from, WireError error);
   PassActions abort(WorkerId from);
   PassActions aborted(WorkerId from, PassStatus last);
   /// Nothing runs any more; the shell says so after `stop`.
   PassActions stopped();
+  /// Of a worker that is found later to take part, the initiator remembers it.
   PassActions peer_lost(WorkerId peer, WireError error);
   /// Ends this part at once: the engine ends, or the initiator waited long enough for the aborted.
   PassActions abandon(WireError error);
@@ -132,7 +137,7 @@ class PassProtocol {
   std::set<WorkerId> peers() const;
   /// Workers that take part besides the initiator, as far as it knows.
   std::set<WorkerId> participants() const;
-  /// Whether the pass waits for `worker`.
+  /// Whether the pass waits for `worker`, or was brought here by it.
   bool involves(WorkerId worker) const;
   /// Aborted workers that have not answered.
   std::set<WorkerId> const& unanswered() const { return aborting_; }
@@ -150,6 +155,8 @@ class PassProtocol {
   PassActions finish_if_aborted();
   PassActions start_abort(WireError error, std::set<WorkerId> to);
   PassActions fail(WireError error);
+  PassActions fail_if_lost();
+  std::set<WorkerId> below() const;
 
   WorkerId self_, initiator_;
   PassOptions options_;
@@ -158,7 +165,7 @@ class PassProtocol {
   bool has_started_ = false;
   bool has_retired_ = false;
   bool local_complete_ = false;
-  std::set<WorkerId> sent_to_;
+  std::set<WorkerId> sent_to_, heard_from_;
   std::set<AutogradMessageId> got_;
   std::uint64_t sent_ = 0;
   std::optional<WireError> error_;
@@ -169,6 +176,7 @@ class PassProtocol {
 
   // initiator only
   std::set<WorkerId> learned_, done_, uncommitted_;
+  std::map<WorkerId, WireError> lost_;  // not known to take part
   StandstillDetector standstill_;
 };
 

@@ -391,6 +391,10 @@ DISTGRAD_DECL void Pass::fail(WireError error) {
   handle([&] { return protocol_.failed(std::move(error)); });
 }
 
+DISTGRAD_DECL void Pass::on_failed(WorkerId from, WireError error) {
+  handle([&] { return protocol_.failed(from, std::move(error)); });
+}
+
 DISTGRAD_DECL void Pass::fail_here(std::exception_ptr const& error) {
   auto report = describe(error, errc::pass_failed);
   fail({report.code, self_name(), executor_.current_node_name(), {}, std::move(report.text)});

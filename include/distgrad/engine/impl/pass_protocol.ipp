@@ -16,6 +16,7 @@ DISTGRAD_DECL PassActions PassProtocol::start(Reached reached) {
 DISTGRAD_DECL std::vector<AutogradMessageId> PassProtocol::discover(
     WorkerId from, std::uint32_t number, std::vector<AutogradMessageId> const& messages) {
   if (!takes_part()) return {};
+  heard_from_.insert(from);
   return discovery_.discover(from, number, messages);
 }
 
@@ -28,7 +29,9 @@ DISTGRAD_DECL PassActions PassProtocol::expanded(WorkerId from, std::uint32_t nu
 DISTGRAD_DECL PassActions PassProtocol::discovered(std::uint32_t number,
                                                    std::set<WorkerId> const& participants) {
   if (!takes_part()) return {};
-  return with_release(discovery_.discovered(number, participants));
+  auto actions = with_release(discovery_.discovered(number, participants));
+  auto failure = fail_if_lost();
+  return failure.stop ? failure : actions;
 }
 
 DISTGRAD_DECL PassActions PassProtocol::with_release(DiscoveryActions discovery) {
@@ -52,7 +55,9 @@ DISTGRAD_DECL void PassProtocol::gradient_sent(WorkerId to) {
   sent_to_.insert(to);
 }
 
-DISTGRAD_DECL bool PassProtocol::gradient_received(WorkerId, AutogradMessageId message) {
+DISTGRAD_DECL bool PassProtocol::gradient_received(WorkerId from,
+                                                   AutogradMessageId message) {
+  heard_from_.insert(from);
   return got_.insert(message).second;
 }
 
@@ -75,7 +80,8 @@ DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, PassStatus const& la
   learned_.insert(last.peers.begin(), last.peers.end());
   done_.insert(from);
   standstill_.done(from, last);
-  return finish_if_all_done();
+  auto failure = fail_if_lost();
+  return failure.stop ? failure : finish_if_all_done();
 }
 
 DISTGRAD_DECL PassActions PassProtocol::finish_if_all_done() {
@@ -117,12 +123,16 @@ DISTGRAD_DECL PassActions PassProtocol::failed(WireError error) {
   return can_fail ? fail(std::move(error)) : PassActions{};
 }
 
+DISTGRAD_DECL PassActions PassProtocol::failed(WorkerId from, WireError error) {
+  if (!is_initiator()) return {};
+  learned_.insert(from);
+  // Somebody who is lost may have been all that led from the initiator to it.
+  if (state_ == State::aborting && aborting_.insert(from).second) return {.abort = {from}};
+  return failed(std::move(error));
+}
+
 DISTGRAD_DECL PassActions PassProtocol::fail(WireError error) {
-  if (is_initiator()) {
-    auto everybody = participants();
-    everybody.merge(peers());
-    return start_abort(std::move(error), std::move(everybody));
-  }
+  if (is_initiator()) return start_abort(std::move(error), below());
   error_ = std::move(error);
   state_ = State::failed;
   return {.stop = true, .send_failed = true};
@@ -139,7 +149,7 @@ DISTGRAD_DECL PassActions PassProtocol::start_abort(WireError error, std::set<Wo
 DISTGRAD_DECL PassActions PassProtocol::abort(WorkerId from) {
   if (is_initiator() || is_finished() || state_ == State::aborting) return {.aborted = {from}};
   aborter_ = from;
-  auto to = peers();
+  auto to = below();
   to.erase(initiator_);  // it is where the abort comes from, in the end
   to.erase(from);
   return start_abort({errc::pass_aborted, {}, {}, {}, "the initiator ended the pass"},
@@ -172,16 +182,26 @@ DISTGRAD_DECL PassActions PassProtocol::peer_lost(WorkerId peer, WireError error
     if (aborter_ == peer) aborter_.reset();
     return aborting_.erase(peer) != 0 ? finish_if_aborted() : PassActions{};
   }
-  if (!involves(peer)) return {};
+  if (!involves(peer)) {
+    if (is_initiator()) lost_.try_emplace(peer, std::move(error));
+    return {};
+  }
   auto actions = failed(std::move(error));
   aborting_.erase(peer);
   std::erase(actions.abort, peer);
   return actions;
 }
 
+DISTGRAD_DECL PassActions PassProtocol::fail_if_lost() {
+  auto const all = participants();
+  auto const lost = std::ranges::find_if(
+      lost_, [&](auto const& entry) { return all.contains(entry.first); });
+  return lost == lost_.end() ? PassActions{} : peer_lost(lost->first, lost->second);
+}
+
 DISTGRAD_DECL PassActions PassProtocol::abandon(WireError error) {
   if (is_finished()) return {};
-  auto actions = state_ == State::aborting ? PassActions{} : start_abort(std::move(error), peers());
+  auto actions = state_ == State::aborting ? PassActions{} : start_abort(std::move(error), below());
   if (!error_) error_ = std::move(error);
   actions.stop = true;
   if (aborter_) actions.aborted = {*aborter_};
@@ -206,6 +226,7 @@ DISTGRAD_DECL PassActions PassProtocol::tick() {
 DISTGRAD_DECL PassActions PassProtocol::status(WorkerId from, PassStatus const& status) {
   if (!is_running() || !is_initiator()) return {};
   learned_.insert(status.peers.begin(), status.peers.end());
+  if (auto failure = fail_if_lost(); failure.stop) return failure;
   if (!standstill_.answer(from, status)) return {};
   last_words_ = standstill_.answers();
   return fail({errc::pass_stuck, {}, {}, {},
@@ -234,8 +255,15 @@ DISTGRAD_DECL std::set<WorkerId> PassProtocol::participants() const {
   return all;
 }
 
+/// Whom an abort goes to from here.
+DISTGRAD_DECL std::set<WorkerId> PassProtocol::below() const {
+  auto all = peers();
+  if (is_initiator()) all.merge(participants());
+  return all;
+}
+
 DISTGRAD_DECL bool PassProtocol::involves(WorkerId worker) const {
-  return worker == initiator_ || peers().contains(worker) || participants().contains(worker);
+  return worker == initiator_ || heard_from_.contains(worker) || peers().contains(worker) || participants().contains(worker);
 }
 
 }  // namespace distgrad

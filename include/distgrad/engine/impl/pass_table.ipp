@@ -188,7 +188,7 @@ void PassTable::with_pass(Message const& message, Use&& use) {
 }
 
 DISTGRAD_DECL void PassTable::on_failed(WorkerId from, Message message) {
-  with_pass(message, [](Pass& pass, Reader& in) { pass.fail(read_error(in)); });
+  with_pass(message, [&](Pass& pass, Reader& in) { pass.on_failed(from, read_error(in)); });
   Reader in(message.metadata);
   auto const id = in.id<PassId>();  // it waits for an end, which it may have missed
   if (in.ok() && !find(id)) answer(from, FrameKind::pass_abort, id);
