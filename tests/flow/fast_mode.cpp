@@ -22,12 +22,12 @@ using torch::autograd::AutogradContext;
 
 BackwardOptions const fast{.mode = BackwardMode::fast};
 
-at::Tensor passes_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
-at::Tensor passes_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
+at::Tensor fast_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
+at::Tensor fast_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
 at::Tensor first_of(at::Tensor const& x, at::Tensor const&) { return x.mul(2); }
 at::Tensor forgets(at::Tensor const& x) { return x.detach().mul(2); }
 at::Tensor uses_a_neighbour(at::Tensor const& x) {
-  this_worker().rpc_sync<passes_add>("worker2", x, x);  // result not used
+  this_worker().rpc_sync<fast_add>("worker2", x, x);  // result not used
   return x.mul(3);
 }
 
@@ -44,7 +44,7 @@ void unused_result(Workers const& w) {
   auto const x = leaf(1), y = leaf(2);
   {
     auto ctx = w[0].context();
-    w[0].rpc_sync<passes_add>("worker1", x, y);
+    w[0].rpc_sync<fast_add>("worker1", x, y);
     auto const report = report_of(ctx, x.mul(y).sum(), fast);
     CHECK(report.code == int(errc::pass_stuck));
     CHECK(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1}, 2)));
@@ -53,7 +53,7 @@ void unused_result(Workers const& w) {
     CHECK(ctx.gradients().empty());
   }
   auto ctx = w[0].context();
-  ctx.backward({w[0].rpc_sync<passes_mul>("worker1", x, y).sum()});
+  ctx.backward({w[0].rpc_sync<fast_mul>("worker1", x, y).sum()});
   rig::check_gradients(ctx, x.mul(y).sum(), {x, y});
 }
 
@@ -61,8 +61,8 @@ void unused_result(Workers const& w) {
 void partly_used(Workers const& w) {
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
-  w[0].rpc_sync<passes_add>("worker1", x, y);
-  auto const report = report_of(ctx, w[0].rpc_sync<passes_mul>("worker1", x, y).sum(), fast);
+  w[0].rpc_sync<fast_add>("worker1", x, y);
+  auto const report = report_of(ctx, w[0].rpc_sync<fast_mul>("worker1", x, y).sum(), fast);
   CHECK(report.code == int(errc::pass_stuck));
   CHECK(mentions(report.text, "worker 'worker0' waited"));
   CHECK(mentions(report.text, "worker 'worker1' waited"));
@@ -73,7 +73,7 @@ void done_participant(Workers const& w) {
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
   CHECK_FALSE(w[0].rpc_sync<forgets>("worker1", x).requires_grad());
-  auto const report = report_of(ctx, w[0].rpc_sync<passes_mul>("worker1", x, y).sum(), fast);
+  auto const report = report_of(ctx, w[0].rpc_sync<fast_mul>("worker1", x, y).sum(), fast);
   CHECK(report.code == int(errc::pass_stuck));
   CHECK(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1}, 1)));
   CHECK_FALSE(mentions(report.text, message_to(w[0], ctx.id(), WorkerId{1}, 2)));
@@ -97,7 +97,7 @@ void unused_argument(Workers const& w) {
   CHECK_FALSE(ctx.gradient(y).defined());
 }
 
-std::atomic<int> passes_waited{0};
+std::atomic<int> fast_waited{0};
 
 /// Takes its time in backward: fifty watchdog intervals.
 struct Slow : torch::autograd::Function<Slow> {
@@ -106,7 +106,7 @@ struct Slow : torch::autograd::Function<Slow> {
                                                  torch::autograd::variable_list gradients) {
     auto const end = std::chrono::steady_clock::now() + 100ms;
     rig::eventually([&] { return std::chrono::steady_clock::now() > end; });
-    ++passes_waited;
+    ++fast_waited;
     return gradients;
   }
 };
@@ -114,11 +114,11 @@ at::Tensor slow(at::Tensor const& x) { return Slow::apply(x); }
 
 void slow_is_not_stuck(Workers const& w) {
   auto const x = leaf(1);
-  passes_waited = 0;
+  fast_waited = 0;
   auto ctx = w[0].context();
   auto const there = w[0].rpc_sync<slow>("worker1", x);
   ctx.backward({w[0].rpc_sync<slow>("worker2", there).sum()}, fast);
-  CHECK(passes_waited == 2);
+  CHECK(fast_waited == 2);
   CHECK(same(ctx.gradient(x), at::ones({3, 3})));
 }
 

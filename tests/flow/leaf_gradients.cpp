@@ -21,6 +21,11 @@ using rig::Workers;
 
 namespace {
 
+using torch::autograd::AutogradContext;
+
+at::Tensor leafs_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
+at::Tensor leafs_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
+
 struct CountingHook : torch::autograd::FunctionPostHook {
   explicit CountingHook(std::shared_ptr<std::atomic<int>> calls) : calls(std::move(calls)) {}
   torch::autograd::variable_list operator()(torch::autograd::variable_list const& outputs,
@@ -40,8 +45,8 @@ void leaf_post_hooks(Workers const& w) {
     node->add_post_hook(std::make_unique<CountingHook>(calls.back()));
   }
   auto ctx = w[0].context();
-  auto const first = w[0].rpc_sync<passes_add>("worker1", x, y);
-  auto const second = w[0].rpc_sync<passes_mul>("worker2", x, first);
+  auto const first = w[0].rpc_sync<leafs_add>("worker1", x, y);
+  auto const second = w[0].rpc_sync<leafs_mul>("worker2", x, first);
   auto const root = second.sum();
   for (int pass = 1; pass <= 2; ++pass) {
     ctx.backward({root}, {.retain_graph = true});
@@ -55,14 +60,14 @@ void leaf_hook(Workers const& w) {
     auto const x = leaf(1), y = leaf(2);
     x.register_hook([](at::Tensor const& gradient) { return gradient.mul(2); });
     auto ctx = w[0].context();
-    auto const product = rig::run<passes_mul>(w[0], mode, "worker1", x, y);
-    ctx.backward({rig::run<passes_add>(w[0], mode, "worker2", product, x).sum()});
+    auto const product = rig::run<leafs_mul>(w[0], mode, "worker1", x, y);
+    ctx.backward({rig::run<leafs_add>(w[0], mode, "worker2", product, x).sum()});
     CHECK(same(ctx.gradient(x), y.detach().add(1).mul(2)));
     CHECK(same(ctx.gradient(y), x.detach()));
   }
 }
 
-void const* passes_seen_data = nullptr;
+void const* leafs_seen_data = nullptr;
 
 /// Passes the gradient on and remembers where it lies.
 struct Seen : torch::autograd::Function<Seen> {
@@ -70,7 +75,7 @@ struct Seen : torch::autograd::Function<Seen> {
   static torch::autograd::variable_list backward(AutogradContext*,
                                                  torch::autograd::variable_list gradients) {
     auto gradient = gradients[0].clone();
-    passes_seen_data = gradient.data_ptr();
+    leafs_seen_data = gradient.data_ptr();
     return {std::move(gradient)};
   }
 };
@@ -79,7 +84,7 @@ struct SeenTwice : torch::autograd::Function<SeenTwice> {
   static torch::autograd::variable_list backward(AutogradContext*,
                                                  torch::autograd::variable_list gradients) {
     auto gradient = gradients[0].clone();
-    passes_seen_data = gradient.data_ptr();
+    leafs_seen_data = gradient.data_ptr();
     return {gradient, gradient};
   }
 };
@@ -88,7 +93,7 @@ struct Expanded : torch::autograd::Function<Expanded> {
   static torch::autograd::variable_list backward(AutogradContext*,
                                                  torch::autograd::variable_list) {
     auto one = at::ones({1});
-    passes_seen_data = one.data_ptr();
+    leafs_seen_data = one.data_ptr();
     return {one.expand({3, 3})};
   }
 };
@@ -97,20 +102,20 @@ void dense_copies(Workers const& w) {
   auto const x = leaf(1), y = leaf(2);
   {
     auto ctx = w[0].context();
-    ctx.backward({Seen::apply(w[0].rpc_sync<passes_add>("worker1", Seen::apply(x), y)).sum()});
-    CHECK(ctx.gradient(x).data_ptr() == passes_seen_data);  // nobody else wants it
+    ctx.backward({Seen::apply(w[0].rpc_sync<leafs_add>("worker1", Seen::apply(x), y)).sum()});
+    CHECK(ctx.gradient(x).data_ptr() == leafs_seen_data);  // nobody else wants it
   }
   {
     auto ctx = w[0].context();
     ctx.backward({SeenTwice::apply(x, y).sum()});
-    CHECK(ctx.gradient(x).data_ptr() != passes_seen_data);
-    CHECK(ctx.gradient(y).data_ptr() != passes_seen_data);
+    CHECK(ctx.gradient(x).data_ptr() != leafs_seen_data);
+    CHECK(ctx.gradient(y).data_ptr() != leafs_seen_data);
     CHECK(ctx.gradient(x).data_ptr() != ctx.gradient(y).data_ptr());
   }
   {
     auto ctx = w[0].context();
     ctx.backward({Expanded::apply(x).sum()});
-    CHECK(ctx.gradient(x).data_ptr() != passes_seen_data);
+    CHECK(ctx.gradient(x).data_ptr() != leafs_seen_data);
     CHECK(ctx.gradient(x).is_contiguous());
     CHECK(same(ctx.gradient(x), at::ones({3, 3})));
   }
@@ -121,10 +126,10 @@ at::Tensor sparse_rows(at::Tensor const& indices, at::Tensor const& values) {
 }
 
 enum class Parts { contiguous, strided_values, strided_indices };
-Parts passes_parts;
-std::vector<at::Tensor> passes_views;
-bool passes_keep_views = false;
-void const* passes_seen_indices = nullptr;
+Parts leafs_parts;
+std::vector<at::Tensor> leafs_views;
+bool leafs_keep_views = false;
+void const* leafs_seen_indices = nullptr;
 
 struct SparseGradient : torch::autograd::Function<SparseGradient> {
   static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.clone(); }
@@ -132,17 +137,17 @@ struct SparseGradient : torch::autograd::Function<SparseGradient> {
                                                  torch::autograd::variable_list) {
     auto indices = at::arange(2, at::kLong).reshape({1, 2});
     auto values = at::ones({2, 3});
-    if (passes_parts == Parts::strided_values) values = at::ones({1, 3}).expand({2, 3});
-    if (passes_parts == Parts::strided_indices) {
+    if (leafs_parts == Parts::strided_values) values = at::ones({1, 3}).expand({2, 3});
+    if (leafs_parts == Parts::strided_indices) {
       auto const each_twice = at::arange(2, at::kLong).reshape({1, 2, 1}).repeat({1, 1, 2});
       indices = each_twice.select(2, 0);
     }
     auto gradient = sparse_rows(indices, values);
-    if (passes_parts == Parts::strided_values) CHECK_FALSE(gradient._values().is_contiguous());
-    if (passes_parts == Parts::strided_indices) CHECK_FALSE(gradient._indices().is_contiguous());
-    passes_seen_data = gradient._values().data_ptr();
-    passes_seen_indices = gradient._indices().data_ptr();
-    if (passes_keep_views) passes_views = {gradient._indices(), gradient._values()};
+    if (leafs_parts == Parts::strided_values) CHECK_FALSE(gradient._values().is_contiguous());
+    if (leafs_parts == Parts::strided_indices) CHECK_FALSE(gradient._indices().is_contiguous());
+    leafs_seen_data = gradient._values().data_ptr();
+    leafs_seen_indices = gradient._indices().data_ptr();
+    if (leafs_keep_views) leafs_views = {gradient._indices(), gradient._values()};
     return {std::move(gradient)};
   }
 };
@@ -152,24 +157,24 @@ at::Tensor two_rows(double value) {
 }
 
 void sparse_copies(Workers const& w, Parts parts, bool keep_views) {
-  passes_parts = parts;
-  passes_keep_views = keep_views;
+  leafs_parts = parts;
+  leafs_keep_views = keep_views;
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
-  auto const root = w[0].rpc_sync<passes_add>("worker1", SparseGradient::apply(x), y).sum();
+  auto const root = w[0].rpc_sync<leafs_add>("worker1", SparseGradient::apply(x), y).sum();
   ctx.backward({root}, {.retain_graph = true});
   REQUIRE(ctx.gradient(x).is_sparse());
-  CHECK((ctx.gradient(x)._values().data_ptr() == passes_seen_data) ==
+  CHECK((ctx.gradient(x)._values().data_ptr() == leafs_seen_data) ==
         (parts == Parts::contiguous));
-  CHECK((ctx.gradient(x)._indices().data_ptr() == passes_seen_indices) ==
+  CHECK((ctx.gradient(x)._indices().data_ptr() == leafs_seen_indices) ==
         (parts == Parts::contiguous));
   CHECK(same(ctx.gradient(x), two_rows(1)));
   for (int i = 0; i < 10; ++i) ctx.backward({root}, {.retain_graph = true});
   CHECK(same(ctx.gradient(x), two_rows(11)));
-  passes_views.clear();
+  leafs_views.clear();
 }
 
-at::Tensor passes_table() {
+at::Tensor leafs_table() {
   return at::arange(20, at::kFloat).reshape({10, 2}).set_requires_grad(true);
 }
 at::Tensor look_up(RRef<at::Tensor> const& table, at::Tensor const& indices,
@@ -178,7 +183,7 @@ at::Tensor look_up(RRef<at::Tensor> const& table, at::Tensor const& indices,
 }
 
 void embedding_bag(Workers const& w) {
-  auto const table = w[0].remote<passes_table>("worker1");
+  auto const table = w[0].remote<leafs_table>("worker1");
   auto const indices = at::arange(8, at::kLong).remainder(5);
   auto const offsets = at::arange(4, at::kLong).mul(2);
   auto ctx = w[0].context();
@@ -187,7 +192,7 @@ void embedding_bag(Workers const& w) {
   ctx.backward({root});
   CHECK(ctx.gradients().empty());
 
-  auto const local = passes_table();
+  auto const local = leafs_table();
   auto const bags = std::get<0>(at::embedding_bag(local, indices, offsets, false, 0, true));
   auto const once = rig::local_gradients(bags.sum(), {local})[0];
   auto const there = w[1].context_part(ctx.id())->gradients();

@@ -23,16 +23,16 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-at::Tensor passes_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
-at::Tensor passes_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
+at::Tensor failing_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
+at::Tensor failing_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
 
-std::atomic<bool> passes_break{false};
+std::atomic<bool> failing_break{false};
 
 struct BreaksInBackward : torch::autograd::Function<BreaksInBackward> {
   static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.clone(); }
   static torch::autograd::variable_list backward(AutogradContext*,
                                                  torch::autograd::variable_list gradients) {
-    if (passes_break) throw std::runtime_error("this gradient is broken");
+    if (failing_break) throw std::runtime_error("this gradient is broken");
     return gradients;
   }
 };
@@ -48,7 +48,7 @@ at::Tensor breaking_deeper(at::Tensor const& x, int hops) {
 void broken_node(Workers const& w, int hops) {
   auto const x = leaf(1);
   auto const broken_on = "worker" + std::to_string(hops + 1);
-  passes_break = true;
+  failing_break = true;
   {
     auto ctx = w[0].context();
     auto const y = w[0].rpc_sync<breaking_deeper>("worker1", x, hops);
@@ -64,7 +64,7 @@ void broken_node(Workers const& w, int hops) {
     }));
     CHECK_FALSE(ctx.gradient(x).defined());
   }
-  passes_break = false;
+  failing_break = false;
   auto ctx = w[0].context();
   ctx.backward({w[0].rpc_sync<breaking_deeper>("worker1", x, hops).sum()});
   CHECK(same(ctx.gradient(x), at::ones({3, 3}).mul(1 << hops)));
@@ -75,11 +75,11 @@ void broken_here(Workers const& w) {
   auto ctx = w[0].context();
   auto value = breaking(x);
   for (auto to : {"worker1", "worker2", "worker3", "worker1"}) {
-    value = w[0].rpc_sync<passes_add>(to, value, x);
+    value = w[0].rpc_sync<failing_add>(to, value, x);
   }
-  passes_break = true;
+  failing_break = true;
   auto const report = report_of(ctx, value.sum(), {.retain_graph = true});
-  passes_break = false;
+  failing_break = false;
   CHECK(report.worker == "worker0");
   CHECK(report.node.find("BreaksInBackward") != std::string::npos);
   CHECK(report.text.find("this gradient is broken") != std::string::npos);
@@ -90,13 +90,13 @@ void failures_then_successes(Workers const& w) {
   auto const x = leaf(1);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<breaking>("worker1", x).sum();
-  passes_break = true;
+  failing_break = true;
   int failures = 0;
   for (int i = 0; i < 50; ++i) {
     failures += report_of(ctx, root, {.retain_graph = true}).worker == "worker1";
   }
   CHECK(failures == 50);
-  passes_break = false;
+  failing_break = false;
   for (int i = 0; i < 49; ++i) ctx.backward({root}, {.retain_graph = true});
   CHECK(same(ctx.gradient(x), at::ones({3, 3}).mul(49)));
 }
@@ -104,7 +104,7 @@ void failures_then_successes(Workers const& w) {
 void graph_used_up(Workers const& w) {
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
-  auto const root = w[0].rpc_sync<passes_mul>("worker1", x, y).sum();
+  auto const root = w[0].rpc_sync<failing_mul>("worker1", x, y).sum();
   ctx.backward({root});
   auto const report = report_of(ctx, root);
   CHECK(report.code == int(errc::pass_failed));
@@ -140,14 +140,14 @@ TEST_CASE_TEMPLATE("a second pass over a graph that was not retained fails on it
 
 namespace {
 
-std::atomic<bool> passes_open{false};
+std::atomic<bool> failing_open{false};
 
 /// Its backward returns when the test opens it.
 struct Gated : torch::autograd::Function<Gated> {
   static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.clone(); }
   static torch::autograd::variable_list backward(AutogradContext*,
                                                  torch::autograd::variable_list gradients) {
-    rig::eventually([] { return passes_open.load(); });
+    rig::eventually([] { return failing_open.load(); });
     return gradients;
   }
 };
@@ -155,11 +155,11 @@ at::Tensor gated(at::Tensor const& x) { return Gated::apply(x); }
 
 void out_of_time(Workers const& w) {
   auto const x = leaf(1);
-  passes_open = false;
+  failing_open = false;
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<gated>("worker1", x).sum();
   auto const report = report_of(ctx, root, {.retain_graph = true, .timeout = 50ms});
-  passes_open = true;
+  failing_open = true;
   CHECK(report.code == int(errc::timeout));
   CHECK(mentions(report.text, "BackwardOptions::timeout"));
   CHECK(mentions(report.text, "worker 'worker0' waited for the gradients"));
@@ -180,14 +180,14 @@ TEST_CASE_TEMPLATE("a pass ends at its timeout, and another may follow", Engine,
 
 namespace {
 
-at::Tensor passes_weight(int rank) {
+at::Tensor failing_weight(int rank) {
   static std::array<at::Tensor, 4> const weights{leaf(10), leaf(11), leaf(12), leaf(13)};
   return weights[std::size_t(rank)];
 }
 /// Multiplies by a weight of its own on each worker down to `last`.
 at::Tensor weighted(at::Tensor const& x, int last) {
   auto& self = this_worker();
-  auto const y = x.mul(passes_weight(self.rank()));
+  auto const y = x.mul(failing_weight(self.rank()));
   return self.rank() == last ? y : self.rpc_sync<weighted>(self.rank() + 1, y, last);
 }
 std::size_t gradients_on(Workers const& w, ContextId id) {
@@ -200,12 +200,12 @@ std::size_t gradients_on(Workers const& w, ContextId id) {
 
 /// The part that breaks is the last one of the pass, so others are complete before.
 at::Tensor breaks_at_the_end(at::Tensor const& x) {
-  return this_worker().rpc_sync<weighted>("worker2", breaking(x), 3).mul(passes_weight(1));
+  return this_worker().rpc_sync<weighted>("worker2", breaking(x), 3).mul(failing_weight(1));
 }
 
 at::Tensor weighted_and_breaking(at::Tensor const& x) {
-  return this_worker().rpc_sync<weighted>("worker2", x.mul(passes_weight(1)), 2)
-      .mul(this_worker().rpc_sync<breaking>("worker3", passes_weight(3)));
+  return this_worker().rpc_sync<weighted>("worker2", x.mul(failing_weight(1)), 2)
+      .mul(this_worker().rpc_sync<breaking>("worker3", failing_weight(3)));
 }
 
 void commits_together(Workers const& w, BackwardMode mode) {
@@ -214,7 +214,7 @@ void commits_together(Workers const& w, BackwardMode mode) {
   auto const root = w[0].rpc_sync<breaks_at_the_end>("worker1", x).sum();
   BackwardOptions const options{
       .mode = mode, .retain_graph = true, .commit = GradientCommit::global};
-  passes_break = true;
+  failing_break = true;
   for (int i = 0; i < 5; ++i) {
     auto const report = report_of(ctx, root, options);
     CHECK(report.code == int(errc::pass_failed));
@@ -224,14 +224,14 @@ void commits_together(Workers const& w, BackwardMode mode) {
       CHECK(w[rank].debug_info().backward_passes == 0);
     }
   }
-  passes_break = false;
+  failing_break = false;
   ctx.backward({root}, options);
   CHECK(gradients_on(w, ctx.id()) == 4);  // x and the weights of three workers
-  auto const here = x.mul(passes_weight(2)).mul(passes_weight(3)).mul(passes_weight(1)).sum();
+  auto const here = x.mul(failing_weight(2)).mul(failing_weight(3)).mul(failing_weight(1)).sum();
   rig::check_gradients(ctx, here, {x});
   for (int rank : {1, 2, 3}) {
-    auto const expected = rig::local_gradients(here, {passes_weight(rank)})[0];
-    CHECK(same(w[std::size_t(rank)].context_part(ctx.id())->gradient(passes_weight(rank)), expected));
+    auto const expected = rig::local_gradients(here, {failing_weight(rank)})[0];
+    CHECK(same(w[std::size_t(rank)].context_part(ctx.id())->gradient(failing_weight(rank)), expected));
   }
 }
 
@@ -240,23 +240,23 @@ void stops_everywhere(Workers const& w) {
   auto const x = leaf(1);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<weighted_and_breaking>("worker1", x).sum();
-  passes_break = true;
+  failing_break = true;
   for (int i = 0; i < 20; ++i) {
     CHECK(report_of(ctx, root, {.retain_graph = true}).worker == "worker3");
     for (std::size_t rank = 0; rank < w.size(); ++rank) {
       CHECK(w[rank].debug_info().backward_passes == 0);
     }
   }
-  passes_break = false;
+  failing_break = false;
   ctx.backward({root});
-  auto const left = x.mul(passes_weight(1)).mul(passes_weight(2));
-  rig::check_gradients(ctx, left.mul(passes_weight(3)).sum(), {x});
+  auto const left = x.mul(failing_weight(1)).mul(failing_weight(2));
+  rig::check_gradients(ctx, left.mul(failing_weight(3)).sum(), {x});
 }
 
 // Its scope ends on another thread while nodes run.
 void released_meanwhile(Workers const& w) {
   auto const x = leaf(1);
-  passes_open = false;
+  failing_open = false;
   std::unique_ptr<Context> ctx(new Context(w[0].context()));
   auto const id = ctx->id();
   auto const root = w[0].rpc_sync<gated>("worker1", x).sum();
@@ -270,7 +270,7 @@ void released_meanwhile(Workers const& w) {
   });
   CHECK(rig::eventually([&] { return w[1].debug_info().backward_passes == 1; }));
   ctx.reset();
-  passes_open = true;
+  failing_open = true;
   pass.join();
   CHECK(report.code == int(errc::unknown_context));
   CHECK(mentions(report.text, "released during the backward pass"));

@@ -152,11 +152,11 @@ struct Forgets : torch::autograd::Function<Forgets> {
     return {at::Tensor()};
   }
 };
-at::Tensor forgets(at::Tensor const& x) { return Forgets::apply(x); }
+at::Tensor smart_forgets(at::Tensor const& x) { return Forgets::apply(x); }
 void undefined_gradients(Workers const& w) {
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
-  auto const dead = w[0].rpc_sync<forgets>("worker1", w[0].rpc_sync<smart_sin>("worker2", x));
+  auto const dead = w[0].rpc_sync<smart_forgets>("worker1", w[0].rpc_sync<smart_sin>("worker2", x));
   ctx.backward({w[0].rpc_sync<smart_mul>("worker1", dead, y).sum()});
   CHECK_FALSE(ctx.gradient(x).defined());
   CHECK(same(ctx.gradient(y), x.sin().detach()));
