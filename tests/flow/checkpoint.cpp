@@ -514,9 +514,7 @@ void changed_argument(Workers const& w) {
 }
 
 std::atomic<bool> may_end = true;
-std::atomic<bool> has_begun = false;
 at::Tensor waits(at::Tensor const& x) {
-  has_begun = !may_end;
   rig::eventually([] { return may_end.load(); });
   return x.mul(weight());
 }
@@ -533,6 +531,34 @@ void late_second_run(Workers const& w) {
         }) == distgrad::errc::timeout);
   may_end = true;
   CHECK(rig::eventually([&] { return w[1].debug_info().backward_passes == 0; }));
+  CHECK(rig::eventually([&] { return w[2].debug_info().backward_passes == 0; }));
+}
+
+struct WaitsInBackward : torch::autograd::Function<WaitsInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor const& x) {
+    return x.mul(1);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list g) {
+    rig::eventually([] { return may_end.load(); });
+    return g;
+  }
+};
+at::Tensor waits_in_backward(at::Tensor const& x) { return WaitsInBackward::apply(x); }
+at::Tensor waits_in_backward_elsewhere(at::Tensor const& x) {
+  return this_worker().rpc_sync<waits_in_backward>("worker2", x);
+}
+void stopped_with_the_pass(Workers const& w) {
+  auto ctx = w[0].context();
+  auto const y = w[0].rpc_sync<checkpoint<waits_in_backward_elsewhere>>("worker1", leaf(1)).sum();
+  may_end = false;
+  CHECK(rig::error_of([&] {
+          ctx.backward({y}, {.timeout = std::chrono::milliseconds(50)});
+        }) == distgrad::errc::timeout);
+  // Worker 1 does not wait for the node of worker 2 any more.
+  CHECK(rig::eventually([&] { return w[1].debug_info().backward_passes == 0; },
+                        std::chrono::seconds(20)));
+  may_end = true;
   CHECK(rig::eventually([&] { return w[2].debug_info().backward_passes == 0; }));
 }
 
@@ -589,6 +615,17 @@ ON_CLUSTER("an error in the graph of the second run reaches the initiator", fail
 ON_CLUSTER("a second run that returns something else is an error", other_results)
 ON_CLUSTER("a changed argument is an error", changed_argument)
 ON_CLUSTER("a second run that takes too long ends with the pass", late_second_run)
+
+ON_CLUSTER("the graph of a second run stops with the pass", stopped_with_the_pass)
+
+TEST_CASE("checkpointed functions have names of their own") {
+  CHECK(distgrad::detail::function_name<checkpoint<block>>() ==
+        "distgrad::checkpoint<{anonymous}::block>");
+  CHECK(distgrad::detail::function_name<checkpoint<checkpoint<block>>>() ==
+        "distgrad::checkpoint<distgrad::checkpoint<{anonymous}::block>>");
+  CHECK(distgrad::detail::function_name<checkpoint<&Layer::forward>>() ==
+        "distgrad::checkpoint<{anonymous}::Layer::forward>");
+}
 
 TEST_CASE("an ordinary backward runs a checkpointed function again") {
   auto const x = leaf(1);
