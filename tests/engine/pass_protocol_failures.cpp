@@ -352,6 +352,17 @@ TEST_CASE("who reports a failure is aborted, whether the initiator knew of it or
   CHECK(part.is_running());
 }
 
+TEST_CASE("workers that a done names while the initiator aborts are aborted too, once") {
+  auto pass = part_of(w0);
+  pass.gradient_sent(w1);
+  CHECK(is_nothing(pass.peer_lost(w3, lost())));
+  pass.failed(broken());
+  auto const late = pass.done(w1, last(3, 1, {w0, w1, w2, w3}));
+  CHECK(late.abort == Ids{w2});
+  CHECK(is_nothing(pass.done(w1, last(3, 1, {w0, w1, w2, w3}))));
+  CHECK(pass.unanswered() == std::set{w1, w2});
+}
+
 // --- an engine that ends -------------------------------------------------------------------------
 
 TEST_CASE("a part that is abandoned ends at once and aborts those below it") {

@@ -261,6 +261,16 @@ TEST_CASE_FIXTURE(Smart, "what comes before an abort that overtook it starts not
   CHECK(host->take_sent().empty());
 }
 
+TEST_CASE_FIXTURE(Smart, "a pass that a lost worker started does not begin here") {
+  answer_a_call();
+  options.is_smart = false;
+  agent.dispatcher().on_peer_lost(w0, errc::peer_lost);
+  receive(2, gradient(answer, {at::ones({2})}));
+  receive(2, discover({answer}));
+  CHECK(table->size() == 0);
+  CHECK(host->take_sent().empty());
+}
+
 TEST_CASE_FIXTURE(Smart, "the passes that are over are remembered, the newest and all before them") {
   answer_a_call();
   constexpr std::uint32_t first = 10, remembered = 1024;

@@ -61,7 +61,7 @@ struct PassActions {
 /// | running, complete, failed | abort | aborting | stop, abort those this worker asked or sent to |
 /// | aborting | stopped, and all it aborted have answered | finished | aborted to who aborted it |
 /// | aborting | abort from another worker | same | aborted to that one |
-/// | aborting | failure reported by who was not aborted, initiator | same | abort to that one |
+/// | aborting | failure or done, initiator | same | abort to those it did not know yet |
 /// | running | tick, initiator, FAST | same | query |
 /// | running | answer that proves a standstill | aborting | stop, abort all |
 /// | any | initiator lost, or the engine ends | finished | stop, abort as above |
@@ -156,6 +156,7 @@ class PassProtocol {
   PassActions start_abort(WireError error, std::set<WorkerId> to);
   PassActions fail(WireError error);
   PassActions fail_if_lost();
+  PassActions abort_too(std::set<WorkerId> const& workers);
   std::set<WorkerId> below() const;
 
   WorkerId self_, initiator_;

@@ -80,6 +80,8 @@ class PassTable {
   /// of each initiator, and whatever is older than all of these.
   std::unordered_map<ContextId, std::map<WorkerId, std::set<std::uint32_t>>> finished_;
   static constexpr std::size_t max_finished = 1024;
+  /// Nobody is left to end a pass that one of them started.
+  std::set<WorkerId> lost_;
   std::optional<time_point> next_tick_;
 };
 

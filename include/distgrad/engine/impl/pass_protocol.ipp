@@ -75,6 +75,7 @@ DISTGRAD_DECL PassActions PassProtocol::local_part_complete() {
 }
 
 DISTGRAD_DECL PassActions PassProtocol::done(WorkerId from, PassStatus const& last) {
+  if (is_initiator() && state_ == State::aborting) return abort_too(last.peers);
   if (!is_running() || !is_initiator()) return {};
   learned_.insert(from);
   learned_.insert(last.peers.begin(), last.peers.end());
@@ -125,10 +126,23 @@ DISTGRAD_DECL PassActions PassProtocol::failed(WireError error) {
 
 DISTGRAD_DECL PassActions PassProtocol::failed(WorkerId from, WireError error) {
   if (!is_initiator()) return {};
-  learned_.insert(from);
   // Somebody who is lost may have been all that led from the initiator to it.
-  if (state_ == State::aborting && aborting_.insert(from).second) return {.abort = {from}};
+  if (state_ == State::aborting) return abort_too({from});
+  learned_.insert(from);
   return failed(std::move(error));
+}
+
+/// Those the initiator did not know when it began to abort.
+DISTGRAD_DECL PassActions PassProtocol::abort_too(std::set<WorkerId> const& workers) {
+  PassActions actions;
+  auto const told = below();
+  for (auto const worker : workers) {
+    if (worker == self_ || told.contains(worker) || lost_.contains(worker)) continue;
+    learned_.insert(worker);
+    aborting_.insert(worker);
+    actions.abort.push_back(worker);
+  }
+  return actions;
 }
 
 DISTGRAD_DECL PassActions PassProtocol::fail(WireError error) {

@@ -41,6 +41,10 @@ DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts, Reco
   on_running(FrameKind::pass_committed,
              [](Pass& pass, WorkerId from, Reader&) { pass.on_committed(from); });
   dispatcher.on_peer_lost([this](WorkerId peer, error_code why) {
+    {
+      std::lock_guard lock(mutex_);
+      lost_.insert(peer);
+    }
     for (auto const& pass : all()) pass->on_peer_lost(peer, why);
   });
 }
@@ -251,6 +255,7 @@ DISTGRAD_DECL std::vector<PassTable::PassPtr> PassTable::all() const {
 DISTGRAD_DECL bool PassTable::is_over(PassId const& id) const {
   if (id.initiator == agent_.membership().self().id) return !find(id);
   std::lock_guard lock(mutex_);
+  if (lost_.contains(id.initiator)) return true;
   auto const context = finished_.find(id.context);
   if (context == finished_.end()) return false;
   auto const of = context->second.find(id.initiator);
