@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "kept.hpp"
+
 #include <ATen/ops/linear.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -24,7 +26,7 @@ namespace {
 
 // --- nodes that know where their gradients lie ---------------------------------------------------
 
-void const* copies_made_at = nullptr;
+std::atomic<void const*> copies_made_at{nullptr};
 
 /// Hands a gradient of its own to each of its inputs: to all of them the same.
 struct Makes : torch::autograd::Function<Makes> {
@@ -58,7 +60,7 @@ at::Tensor copies_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y
 // --- kept ----------------------------------------------------------------------------------------
 
 void kept_on_the_owner(Workers const& w) {
-  copies_parameter = leaf(2);
+  copies_parameter = rig::kept(leaf(2));
   auto const x = leaf(1);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<copies_add_made>("worker1", x).sum();
@@ -88,8 +90,8 @@ void kept_as_it_arrived(Workers const& w) {
 // --- copied --------------------------------------------------------------------------------------
 
 void shared_by_two_leaves(Workers const& w) {
-  copies_parameter = leaf(2);
-  copies_other = leaf(3);
+  copies_parameter = rig::kept(leaf(2));
+  copies_other = rig::kept(leaf(3));
   auto ctx = w[0].context();
   ctx.backward({w[0].rpc_sync<copies_add_shared>("worker1", leaf(1)).sum()});
   auto const there = w[1].context_part(ctx.id());
@@ -101,7 +103,7 @@ void shared_by_two_leaves(Workers const& w) {
 
 // One gradient goes to a leaf and into a message: adding to the leaf's must not change the other.
 void shared_by_a_leaf_and_a_message(Workers const& w) {
-  copies_parameter = leaf(2);
+  copies_parameter = rig::kept(leaf(2));
   auto const x = leaf(1);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<copies_to_sender_and_leaf>("worker1", x).sum();
@@ -150,7 +152,7 @@ void gradient_of_a_root(Workers const& w) {
 }
 
 void contexts_share_nothing(Workers const& w) {
-  copies_parameter = leaf(2);
+  copies_parameter = rig::kept(leaf(2));
   auto const x = leaf(1);
   std::vector<std::thread> threads;
   std::atomic<int> right{0};

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kept.hpp"
+
 #include <torch/version.h>
 
 #if TORCH_VERSION_MAJOR >= 2
@@ -134,18 +136,18 @@ struct Gradients {
 class Experiment {
  public:
   Experiment() : x_(leaf(1)), x_node_(watch_leaf(x_, "x")) {
-    hooks_parameter = leaf(2);
+    hooks_parameter = rig::kept(leaf(2));
     parameter_node_ = watch_leaf(hooks_parameter, "parameter");
   }
 
   at::Tensor root(Workers const& w, Mode mode) {
-    sent_ = x_.mul(0.5);
+    sent_ = rig::kept(x_.mul(0.5));
     watch(sent_, "sent");
     sent_.retain_grad();
-    answer_ = rig::run<hooks_layer>(w[0], mode, "worker1", sent_);
+    answer_ = rig::kept(rig::run<hooks_layer>(w[0], mode, "worker1", sent_));
     answer_.retain_grad();
     watch(answer_, "answer", 0.5);
-    auto const root = answer_.mul(x_).sum();
+    auto const root = rig::kept(answer_.mul(x_).sum());
     watch_node(root.grad_fn(), "sum");
     return root;
   }
@@ -188,6 +190,7 @@ void like_libtorch(Workers const& w, Mode mode) {
       CHECK(events[i].sum == expected[i].sum);
     }
     check_where_hooks_ran(events);
+    rig::kept(hooks_inner);
     auto const got = remote.retained();
     CHECK_FALSE(got.x.defined());
     CHECK_FALSE(got.parameter.defined());
@@ -224,7 +227,7 @@ struct Seen {
 // Each context multiplies the remote leaf by a number of its own, so a hook that saw a gradient of
 // two contexts, or one of them twice, would be noticed.
 void concurrent_contexts(Workers const& w) {
-  hooks_parameter = leaf(2);
+  hooks_parameter = rig::kept(leaf(2));
   auto const seen = std::make_shared<Seen>();
   hooks_parameter.register_hook([seen](at::Tensor const& gradient) {
     std::lock_guard lock(seen->mutex);
@@ -277,7 +280,7 @@ void both_ends_of_a_message(Workers const& w) {
 
 void removed_hook(Workers const& w) {
   auto const x = leaf(1);
-  hooks_parameter = leaf(2);
+  hooks_parameter = rig::kept(leaf(2));
   auto const add_hook = [](at::Tensor const& tensor) {
     return tensor.register_hook([](at::Tensor const& g) { hooks_journal.add("hook", g); });
   };
@@ -296,7 +299,7 @@ at::Tensor hooks_plus_one(at::Tensor const& x) { return x.add(1); }
 
 // What a hook does with remote calls is its own business: they are not part of the pass's graph.
 void hook_that_calls(Workers const& w) {
-  hooks_parameter = leaf(2);
+  hooks_parameter = rig::kept(leaf(2));
   hooks_parameter.register_hook([&owner = w[1]](at::Tensor const& gradient) {
     return owner.rpc_sync<hooks_plus_one>("worker2", gradient);
   });

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 
+#include "kept.hpp"
 #include "reports.hpp"
 
 using namespace distgrad;
@@ -46,8 +47,8 @@ at::Tensor whole_numbers(int seed) {
   return at::arange(9, at::kFloat).add(seed).reshape({3, 3}).set_requires_grad(true);
 }
 at::Tensor fresh() {
-  repeated_p1 = whole_numbers(2);
-  repeated_p2 = whole_numbers(3);
+  repeated_p1 = rig::kept(whole_numbers(2));
+  repeated_p2 = rig::kept(whole_numbers(3));
   return whole_numbers(1);
 }
 

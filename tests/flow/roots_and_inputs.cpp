@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 
+#include "kept.hpp"
 #include "meddling_transport.hpp"
 #include "reports.hpp"
 
@@ -38,7 +39,7 @@ void mixed_roots(Workers const& w) {
 
 // One right root that leads to another worker does not make a pass with a wrong one begin.
 void wrong_gradient(Workers const& w) {
-  roots_there = leaf(2);
+  roots_there = rig::kept(leaf(2));
   roots_hooks = 0;
   roots_there.register_hook([](at::Tensor const&) { ++roots_hooks; });
   auto const x = leaf(1);
@@ -79,7 +80,7 @@ void shapes_of_roots(Workers const& w) {
 
 // The very tensor that came from another worker, twice, and a leaf that another worker returned.
 void received_roots(Workers const& w) {
-  roots_there = leaf(2);
+  roots_there = rig::kept(leaf(2));
   auto const x = leaf(1);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<roots_with_leaf>("worker1", x);
@@ -106,8 +107,8 @@ at::Tensor inputs_layer(at::Tensor const& x) {
 }
 
 void only_these(Workers const& w) {
-  inputs_first = leaf(3);
-  inputs_second = leaf(4);
+  inputs_first = rig::kept(leaf(3));
+  inputs_second = rig::kept(leaf(4));
   auto const x = leaf(1), y = leaf(2);
   for (auto const& tensor : {inputs_first, inputs_second, y}) watch_unwanted(tensor);
   inputs_unwanted = 0;
@@ -132,8 +133,8 @@ void only_these(Workers const& w) {
 
 // Worker 1's leaves get nothing, though worker 1 needs no message at all for this one.
 void inputs_before_the_call(Workers const& w) {
-  inputs_first = leaf(3);
-  inputs_second = leaf(4);
+  inputs_first = rig::kept(leaf(3));
+  inputs_second = rig::kept(leaf(4));
   auto const x = leaf(1), y = leaf(2);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<inputs_layer>("worker1", x).mul(y).sum();
@@ -153,8 +154,8 @@ at::Tensor inputs_outer_here(at::Tensor const& x) {
 
 // The only path from the root to the leaf leads to worker 1 and back.
 void inputs_behind_another(Workers const& w) {
-  inputs_first = leaf(3);
-  inputs_at_home = leaf(4);
+  inputs_first = rig::kept(leaf(3));
+  inputs_at_home = rig::kept(leaf(4));
   auto const x = leaf(1);
   auto const local = inputs_outer_here(x).sum();
   auto const expected = rig::local_gradients(local, {inputs_at_home, x});
@@ -199,7 +200,7 @@ void wrong_inputs(Workers const& w) {
 
 void into_grad(Workers const& w) {
   for (auto commit : {GradientCommit::local, GradientCommit::global}) {
-    roots_there = leaf(2);
+    roots_there = rig::kept(leaf(2));
     auto const x = leaf(1);
     auto ctx = w[0].context();
     auto const root = w[0].rpc_sync<roots_with_leaf>("worker1", x).sum();
@@ -228,7 +229,7 @@ at::Tensor roots_sum(at::Tensor const& factor) { return roots_there.mul(factor).
 // Each in contexts of its own. The leaf is so large that adding to it is most of what a pass does;
 // with create_graph the sum is a new tensor, so that one of two at a time would be lost.
 void grad_of_many_at_once(Workers const& w, bool create_graph) {
-  roots_there = at::ones({512, 512}).set_requires_grad(true);
+  roots_there = rig::kept(at::ones({512, 512}).set_requires_grad(true));
   constexpr int passes = 50;
   auto const train = [&](Worker const& worker) {
     for (int i = 0; i < passes; ++i) {
@@ -246,7 +247,7 @@ void grad_of_many_at_once(Workers const& w, bool create_graph) {
 
 // Passes of one context that run at the same time, into the context and into .grad.
 void grad_and_context_at_once(Workers const& w) {
-  roots_there = at::ones({3, 3}).set_requires_grad(true);
+  roots_there = rig::kept(at::ones({3, 3}).set_requires_grad(true));
   auto const x = at::ones({3, 3}).set_requires_grad(true);
   auto ctx = w[0].context();
   auto const root = w[0].rpc_sync<roots_with_leaf>("worker1", x).sum();
@@ -319,7 +320,7 @@ TEST_CASE("[C-008] no message is sent for roots, gradients or inputs that are re
   rig::Cluster<2, Engine> cluster(std::move(options));
   Workers const w(cluster);
   {
-    roots_there = leaf(2);
+    roots_there = rig::kept(leaf(2));
     auto const x = leaf(1);
     auto ctx = w[0].context();
     auto const root = w[0].rpc_sync<roots_with_leaf>("worker1", x);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kept.hpp"
 #include "reports.hpp"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -100,9 +101,9 @@ std::vector<Graph> graphs() {
 
 /// Fresh leaves everywhere, without gradients.
 at::Tensor fresh() {
-  second_p1 = leaf(2);
-  second_p2 = leaf(3);
-  second_at_home = leaf(4);
+  second_p1 = rig::kept(leaf(2));
+  second_p2 = rig::kept(leaf(3));
+  second_at_home = rig::kept(leaf(4));
   return leaf(1);
 }
 
