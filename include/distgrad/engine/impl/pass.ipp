@@ -4,6 +4,8 @@
 #include <distgrad/engine/carrier.hpp>
 #include <distgrad/engine/pass.hpp>
 
+#include <ATen/record_function.h>
+
 namespace distgrad {
 namespace detail {
 
@@ -51,6 +53,7 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, Context
 
 DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
                                     BackwardOptions const& options) {
+  RECORD_FUNCTION("distgrad::backward", {});
   deadline_ = Deadline::after(options.timeout, agent_.host().clock().now());
   start(roots, options);
   if (options_.is_smart && !options_.is_overlapped) await_discovery();
