@@ -12,7 +12,8 @@ PassProtocol initiator(bool commits_globally = false) { return part_of(w0, commi
 PassProtocol participant(bool commits_globally = false) { return part_of(w1, commits_globally); }
 
 /// An initiator whose discovery found these participants. It asked w1 alone.
-PassProtocol after_discovery(std::set<WorkerId> const& participants, bool commits_globally = false) {
+PassProtocol after_discovery(std::set<WorkerId> const& participants,
+                             bool commits_globally = false) {
   auto pass = initiator(commits_globally);
   auto const start = pass.start({{w1, {sent_by(w1, 1)}}});
   pass.discovered(start.discovery.discover.at(0).number, participants);

@@ -156,7 +156,7 @@ TEST_CASE_FIXTURE(Fixture, "the loss of a worker ends the passes it takes part i
   CHECK(table->size() == 0);
 }
 
-TEST_CASE_FIXTURE(Fixture, "the release of a context ends its passes, and the initiator hears of it") {
+TEST_CASE_FIXTURE(Fixture, "the initiator hears of a part whose context is released") {
   answer_two_calls();
   receive(0, gradient(answer, {at::ones({2})}));
   host->run_tasks();

@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(Smart, "a pass that a lost worker started does not begin here"
   CHECK(host->take_sent().empty());
 }
 
-TEST_CASE_FIXTURE(Smart, "the passes that are over are remembered, the newest and all before them") {
+TEST_CASE_FIXTURE(Smart, "passes that are over are remembered: the newest, and all before") {
   answer_a_call();
   constexpr std::uint32_t first = 10, remembered = 1024;
   auto const starts = [&](std::uint32_t number) {

@@ -47,7 +47,8 @@ inline bool is_silent(PassActions const& a) {
          a.abort.empty() && a.aborted.empty() && a.query.empty();
 }
 inline bool is_nothing(PassActions const& a) {
-  return is_silent(a) && !a.discovery.finished && !a.retire && !a.stop && !a.finished && a.query_round == 0;
+  return is_silent(a) && !a.discovery.finished && !a.retire && !a.stop && !a.finished &&
+         a.query_round == 0;
 }
 inline bool only_finishes(PassActions const& a) {
   return is_silent(a) && a.finished && !a.stop;

@@ -68,9 +68,10 @@ struct PassActions {
 /// | finished | anything | finished | - |
 ///
 /// Who takes part is known from the discovery, if there was one before the gradients. Otherwise,
-/// in FAST mode and while nodes run before it is finished, it is learned on the way: every done lists the workers its sender sent gradients to, and a worker that received any
-/// is on somebody's list before that one is done. So the initiator knows everybody once all it
-/// knows are done, and needs no extra message for it.
+/// in FAST mode and while nodes run before it is finished, it is learned on the way: every done
+/// lists the workers its sender sent gradients to, and a worker that received any is on somebody's
+/// list before that one is done. So the initiator knows everybody once all it knows are done, and
+/// needs no extra message for it.
 ///
 /// A part lingers, complete but not finished, with global commit, and when discovery may still come
 /// by: what it reached is then still to be told.

@@ -277,7 +277,8 @@ DISTGRAD_DECL std::set<WorkerId> PassProtocol::below() const {
 }
 
 DISTGRAD_DECL bool PassProtocol::involves(WorkerId worker) const {
-  return worker == initiator_ || heard_from_.contains(worker) || peers().contains(worker) || participants().contains(worker);
+  return worker == initiator_ || heard_from_.contains(worker) || peers().contains(worker) ||
+         participants().contains(worker);
 }
 
 }  // namespace distgrad
