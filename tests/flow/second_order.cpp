@@ -30,7 +30,7 @@ at::Tensor second_p1, second_p2;  // parameters of workers 1 and 2
 
 // --- graphs --------------------------------------------------------------------------------------
 
-at::Tensor one_hop(at::Tensor const& x) { return x.matmul(second_p1).tanh().mul(x.exp()); }
+at::Tensor second_one_hop(at::Tensor const& x) { return x.matmul(second_p1).tanh().mul(x.exp()); }
 
 /// The same function with its calls or without them.
 template <bool Remote>
@@ -75,13 +75,17 @@ struct Graph {
 
 std::vector<Graph> graphs() {
   return {
-      {"one hop", [](auto& w, auto& x) { return w[0].template rpc_sync<one_hop>("worker1", x); },
-       one_hop},
+      {"one hop",
+       [](auto& w, auto& x) { return w[0].template rpc_sync<second_one_hop>("worker1", x); },
+       second_one_hop},
       {"one hop, fetched",
-       [](auto& w, auto& x) { return w[0].template remote<one_hop>("worker1", x).to_here(); },
-       one_hop},
+       [](auto& w, auto& x) {
+         return w[0].template remote<second_one_hop>("worker1", x).to_here();
+       },
+       second_one_hop},
       {"a call to itself",
-       [](auto& w, auto& x) { return w[0].template rpc_sync<one_hop>("worker0", x); }, one_hop},
+       [](auto& w, auto& x) { return w[0].template rpc_sync<second_one_hop>("worker0", x); },
+       second_one_hop},
       {"three hops",
        [](auto& w, auto& x) { return w[0].template rpc_sync<Nested<true>::outer>("worker1", x); },
        Nested<false>::outer},
@@ -90,12 +94,12 @@ std::vector<Graph> graphs() {
        Cycle<false>::away},
       {"two calls, one after the other",
        [](auto& w, auto& x) {
-         auto const y = w[0].template rpc_sync<one_hop>("worker1", x);
-         return w[0].template rpc_sync<one_hop>("worker1", y.mul(x)).mul(y);
+         auto const y = w[0].template rpc_sync<second_one_hop>("worker1", x);
+         return w[0].template rpc_sync<second_one_hop>("worker1", y.mul(x)).mul(y);
        },
        [](auto& x) {
-         auto const y = one_hop(x);
-         return one_hop(y.mul(x)).mul(y);
+         auto const y = second_one_hop(x);
+         return second_one_hop(y.mul(x)).mul(y);
        }}};
 }
 
@@ -238,7 +242,7 @@ void through_grad(Workers const& w, Graph const& graph) {
 void without_create_graph(Workers const& w) {
   auto const x = fresh();
   auto ctx = w[0].context();
-  auto const y = w[0].rpc_sync<one_hop>("worker1", x).sum();
+  auto const y = w[0].rpc_sync<second_one_hop>("worker1", x).sum();
   auto const g = ctx.grad({y}, {x}, {.retain_graph = true})[0];
   CHECK_FALSE(g.requires_grad());
   CHECK((rig::error_of([&] { ctx.backward({g.sum()}); }) == errc::invalid_root));
@@ -258,13 +262,13 @@ struct OnceOnly : torch::autograd::Function<OnceOnly> {
     return {gradients[0].mul(context->get_saved_variables()[0]).mul(2)};
   }
 };
-at::Tensor once_only(at::Tensor const& x) { return OnceOnly::apply(x); }
+at::Tensor second_once_only(at::Tensor const& x) { return OnceOnly::apply(x); }
 
 // A pass over the graph of gradients fails like any other, and the next one is clean.
 void failing_second_order(Workers const& w) {
   auto const x = leaf(1);
   auto ctx = w[0].context();
-  auto const y = w[0].rpc_sync<once_only>("worker1", x);
+  auto const y = w[0].rpc_sync<second_once_only>("worker1", x);
   auto const g = ctx.grad({y.sum()}, {x}, {.create_graph = true})[0];
   CHECK(g.allclose(x.mul(2)));
   auto const report = rig::report_of(ctx, y.sum().mul(-1).add(g.sum()), {.retain_graph = true});
