@@ -34,8 +34,9 @@ bool check_graph(rig::Workers const& w, std::uint64_t seed, char const* engine) 
   for (auto mode : {BackwardMode::smart, BackwardMode::fast}) {
     if (mode == BackwardMode::fast && !allows_fast(graph)) continue;
     auto const wrong = compare(graph, w[graph.initiator], mode);
-    CHECK_MESSAGE(wrong.empty(), "seed ", seed, std::string(mode == BackwardMode::fast ? " in FAST mode: " : " in SMART mode: "), wrong, "\n\n",
-                  program_of(graph, mode, engine));
+    CHECK_MESSAGE(wrong.empty(), "seed ", seed,
+                  std::string(mode == BackwardMode::fast ? " in FAST mode: " : " in SMART mode: "),
+                  wrong, "\n\n", program_of(graph, mode, engine));
     right = right && wrong.empty();
   }
   return right;

@@ -59,8 +59,7 @@ inline distgrad::RRef<Tensors> run_and_keep(Task task, std::vector<Operand> cons
 /// In the context of the call.
 inline at::Tensor gradient_of(distgrad::RRef<Tensors> const& leaf) {
   auto const& self = distgrad::this_worker();
-  auto const gradient =
-      self.context_part(self.current_context())->gradient(leaf.local_value()[0]);
+  auto const gradient = self.context_part(self.current_context())->gradient(leaf.local_value()[0]);
   return gradient.defined() ? gradient.detach() : gradient;
 }
 

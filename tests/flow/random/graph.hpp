@@ -173,9 +173,8 @@ inline bool all_take_part(Graph const& graph, Flags const& require_grad,
 inline bool allows_fast(Graph const& graph) {
   auto const flags = require_grad(graph);
   return graph.second == Second::none &&
-         std::all_of(graph.passes.begin(), graph.passes.end(), [&](Pass const& pass) {
-           return all_take_part(graph, flags, pass.sinks);
-         });
+         std::all_of(graph.passes.begin(), graph.passes.end(),
+                     [&](Pass const& pass) { return all_take_part(graph, flags, pass.sinks); });
 }
 
 }  // namespace random_graphs

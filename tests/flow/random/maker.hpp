@@ -22,7 +22,7 @@ class Maker {
     for (int i = 0, leaves = 2 + below(5); i < leaves; ++i) add_leaf(i, twice);
     for (int i = 0, count = 3 + below(18); i < count; ++i) add_operation();
     // The first leaf wants a gradient and gets one, so that there is something to compute.
-    last_resort_ = add(&operations::tanh, {}, {{0, 0}}, {graph_.nodes[0].outputs[0]});
+    sure_sink_ = add(&operations::tanh, {}, {{0, 0}}, {graph_.nodes[0].outputs[0]});
     densify_unused();
     add_passes();
     if (twice) {
@@ -58,7 +58,8 @@ class Maker {
 
   Value add(Operation const* operation, Numbers numbers, std::vector<Value> inputs,
             std::vector<Shape> outputs) {
-    Node node{operation, std::move(numbers), std::move(inputs), std::move(outputs), any_worker(), {}};
+    Node node{operation,          std::move(numbers), std::move(inputs),
+              std::move(outputs), any_worker(),       {}};
     for (int relays = chance(5) ? 1 + below(2) : 0; relays > 0; --relays) {
       node.relays.push_back(any_worker());
     }
@@ -122,7 +123,8 @@ class Maker {
          {&tanh, &sigmoid, &sin, &scale, &detached, &hook_result, &hook_operand}) {
       if (operation == unary) return void(add(operation, {}, {x}, {shape}));
     }
-    for (auto const* binary : {&operations::add, &sub, &mul, &repeated, &in_place, &in_place_on_operand}) {
+    for (auto const* binary :
+         {&operations::add, &sub, &mul, &repeated, &in_place, &in_place_on_operand}) {
       if (operation == binary) return void(add(operation, {}, {x, any_like(x)}, {shape}));
     }
     if (operation == &mix) return void(add(operation, {}, {x, any_like(x)}, {shape, shape}));
@@ -139,7 +141,7 @@ class Maker {
   std::mt19937_64 random_;
   std::vector<int> workers_;
   std::vector<Operation const*> operations_;
-  Value last_resort_;
+  Value sure_sink_;
   Graph graph_;
 };
 
@@ -245,7 +247,7 @@ inline void Maker::add_passes() {
     if (chance(8)) chosen.push_back({0, 0});  // a leaf as a root
     for (auto const& value : candidates) {
       if (shape_of(value).layout != Layout::dense) continue;
-      if (value == last_resort_ || !wasteful || chance(3)) chosen.push_back(value);
+      if (value == sure_sink_ || !wasteful || chance(3)) chosen.push_back(value);
     }
   };
   choose();

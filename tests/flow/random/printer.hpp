@@ -148,8 +148,8 @@ at::Tensor penalty(Tensors const& gradients) {
 }
 int different = 0;
 void show(char const* leaf, at::Tensor const& uncut, at::Tensor const& cut) {
-  bool const same = uncut.defined() == cut.defined() &&
-                    (!cut.defined() || at::allclose(uncut.to_dense(), cut.to_dense(), 1e-12, 1e-12));
+  bool same = uncut.defined() == cut.defined();
+  if (same && cut.defined()) same = at::allclose(uncut.to_dense(), cut.to_dense(), 1e-12, 1e-12);
   std::cout << leaf << (same ? ": same\n" : ": DIFFERENT\n") << "uncut:\n"
             << (uncut.defined() ? uncut.detach() : uncut) << "\ncut:\n" << cut << "\n\n";
   different += !same;
@@ -229,8 +229,8 @@ inline void Printer::print_cut() {
   }
   print_passes({true, "v"}, sink);
   for (int i = 0; i < graph_.leaves(); ++i) {
-    out_ << "  show(\"leaf " << i << "\", u" << i << "[0].grad(), "
-         << gradient({true, "v"}, i) << ");\n";
+    out_ << "  show(\"leaf " << i << "\", u" << i << "[0].grad(), " << gradient({true, "v"}, i)
+         << ");\n";
   }
   before << indented(out_.str()) << "  }\n";
   out_ = std::move(before);
@@ -310,9 +310,8 @@ inline void Printer::print_backward(Side const& side, std::string const& roots,
     out_ << "  ctx.backward(" << roots << ", " << options(gradients, retain, create) << ");\n";
     return;
   }
-  out_ << "  torch::autograd::backward(" << roots << ", "
-       << (gradients.empty() ? "{}" : gradients) << (retain ? ", true" : ", false")
-       << (create ? ", true" : ", false") << ");\n";
+  out_ << "  torch::autograd::backward(" << roots << ", " << (gradients.empty() ? "{}" : gradients)
+       << (retain ? ", true" : ", false") << (create ? ", true" : ", false") << ");\n";
 }
 
 template <class Value_>
@@ -330,8 +329,9 @@ void Printer::print_passes(Side const& side, Value_&& value) {
   auto const gradients = print_roots(roots, graph_.passes[0], value);
   auto const leaves = second_leaves(graph_);
   if (graph_.second == Second::by_grad && !leaves.empty()) {
-    auto const inputs =
-        "{" + list(leaves, [&](int leaf) { return side.variables + number(leaf) + "[0]"; }).substr(1);
+    auto const inputs = "{" + list(leaves, [&](int leaf) {
+                                return side.variables + number(leaf) + "[0]";
+                              }).substr(1);
     out_ << "  auto const " << loss << " = penalty("
          << (side.is_cut ? "ctx.grad(" : "torch::autograd::grad(") << roots << ", " << inputs
          << ", ";
