@@ -145,6 +145,18 @@ TEST_CASE_FIXTURE(Fixture, "a part answers a query with what it waits for") {
   CHECK(status.awaited[0].from == w2);
 }
 
+TEST_CASE_FIXTURE(Fixture, "a query about a pass that is not here is answered: not idle") {
+  receive(0, control(FrameKind::pass_query, [](Writer& out) { out.number(std::uint32_t{6}); }));
+  auto const sent = only_sent();
+  CHECK(sent.to == w0);
+  CHECK((sent.message.kind == FrameKind::pass_status));
+  Reader in(sent.message.metadata);
+  CHECK(in.id<PassId>() == pass);
+  auto const status = distgrad::detail::read_status(in);
+  CHECK(status.round == 6);
+  CHECK_FALSE(status.is_idle);
+}
+
 TEST_CASE_FIXTURE(Fixture, "the loss of a worker ends the passes it takes part in") {
   answer_two_calls();
   receive(0, gradient(answer, {at::ones({2})}));

@@ -55,6 +55,7 @@ class PassTable {
   void on_gradient(WorkerId from, Message message);
   void on_failed(WorkerId from, Message message);
   void on_abort(WorkerId from, Message message);
+  void on_query(WorkerId from, Message message);
   template <class Use>
   void with_pass(Message const& message, Use&& use);
   template <class Use>

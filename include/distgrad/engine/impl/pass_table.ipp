@@ -21,6 +21,7 @@ DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts, Reco
   on(FrameKind::gradient, &PassTable::on_gradient);
   on(FrameKind::pass_failed, &PassTable::on_failed);
   on(FrameKind::pass_abort, &PassTable::on_abort);
+  on(FrameKind::pass_query, &PassTable::on_query);
   on_running(FrameKind::pass_discovered, [](Pass& pass, WorkerId, Reader& in) {
     pass.on_discovered(detail::read_discovered(in));
   });
@@ -29,9 +30,6 @@ DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts, Reco
   });
   on_running(FrameKind::pass_aborted, [](Pass& pass, WorkerId from, Reader& in) {
     pass.on_aborted(from, detail::read_status(in));
-  });
-  on_running(FrameKind::pass_query, [](Pass& pass, WorkerId from, Reader& in) {
-    pass.on_query(from, in.number<std::uint32_t>());
   });
   on_running(FrameKind::pass_status, [](Pass& pass, WorkerId from, Reader& in) {
     pass.on_status(from, detail::read_status(in));
@@ -205,6 +203,20 @@ DISTGRAD_DECL void PassTable::on_abort(WorkerId from, Message message) {
   remember_finished(id);  // messages of it may still be on their way here
   if (auto const pass = find(id)) return pass->on_abort(from);
   answer(from, FrameKind::pass_aborted, id, [](Writer& out) { detail::write_status(out, {}); });
+}
+
+DISTGRAD_DECL void PassTable::on_query(WorkerId from, Message message) {
+  Reader in(message.metadata);
+  auto const id = in.id<PassId>();
+  auto const round = in.number<std::uint32_t>();
+  if (!in.ok()) return;
+  if (auto const pass = find(id)) return pass->on_query(from, round);
+  // The gradients with which it hears of the pass may be on their way: that is not idle. Without
+  // an answer the round would never be complete.
+  PassStatus status;
+  status.round = round;
+  answer(from, FrameKind::pass_status, id,
+         [&](Writer& out) { detail::write_status(out, status); });
 }
 
 DISTGRAD_DECL void PassTable::answer(WorkerId to, FrameKind kind, PassId const& id,
