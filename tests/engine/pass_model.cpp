@@ -157,17 +157,31 @@ std::uint32_t bits_of(Graph const& graph, std::vector<bool> const& active, int w
   return bits;
 }
 
-/// With global commit nobody sees gradients unless everybody's part was complete.
-void check_commit(Explorer const& all, State const& state) {
-  if (!all.rules().options.commits_globally) return;
+/// Whoever tries again after a node failed meets nothing of the pass.
+void check_stopped(Explorer const& all, State const& state) {
+  if (!all.part(state, 0).has_failed()) return;
+  for (int worker = 0; worker < all.graph().workers; ++worker) {
+    require(all.part(state, worker).has_no_state(), "the initiator is finished before all stopped");
+  }
+}
+
+/// The initiator is not finished before all gradients are visible, and with global commit nobody
+/// sees any unless everybody's part was complete.
+void check_order(Explorer const& all, State const& state) {
   auto const active = abstract_graph::reachable(all.graph());
-  bool is_visible = false, is_complete = true;
+  bool is_visible = false, is_complete = true, is_all_visible = true;
   for (int worker = 0; worker < all.graph().workers; ++worker) {
     auto const& part = all.part(state, worker);
     is_visible = is_visible || part.is_visible();
     bool const takes_part = bits_of(all.graph(), active, worker) != 0;
     is_complete = is_complete && (part.is_complete() || !takes_part);
+    is_all_visible = is_all_visible && (part.is_visible() || !takes_part);
   }
+  auto const& initiator = all.part(state, 0);
+  require(!initiator.is_over() || initiator.has_failed() || is_all_visible || all.is_dead(state, 0),
+          "the initiator is finished before all gradients are visible");
+  if (all.rules().failing_node >= 0 && initiator.is_over()) check_stopped(all, state);
+  if (!all.rules().options.commits_globally) return;
   require(!is_visible || is_complete, "gradients are visible of a pass that is not complete");
 }
 
@@ -279,7 +293,7 @@ std::size_t explore(Graph const& graph, Rules const& rules, Misfortune misfortun
   bool const may_fail = rules.failing_node >= 0 || misfortune.dies >= 0 || misfortune.releases >= 0;
   misfortune.keeps_order = may_fail && !rules.options.is_smart;
   Explorer all(graph, rules, misfortune);
-  auto const wrong = all.run(check_commit, at_end);
+  auto const wrong = all.run(check_order, at_end);
   CHECK_MESSAGE(wrong.empty(), graph.name, ", smart ", rules.options.is_smart,
                 ", overlapped ", rules.options.is_overlapped, ", global commit ", rules.options.commits_globally, ", failing node ",
                 rules.failing_node, ", dies ", misfortune.dies, ", releases ",
