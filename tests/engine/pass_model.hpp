@@ -78,7 +78,8 @@ inline void Part::carry_out(PassActions const& actions) {
     nodes_ = {.ran = nodes_.ran, .waits = {}, .got = {}};
     inbox_.clear();
     ready_.clear();
-    drives_ = retires_ = false;
+    retires_ = false;
+    if (is_initiator()) drives_ = false;  // a participant's driver still has to see it
   }
   if (actions.stop) carry_out(stopped);
 }
