@@ -133,7 +133,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
   void drive();
   bool has_work() const { return !inbox_.deliveries.empty() || inbox_.retires; }
   void wake_driver(std::unique_lock<std::mutex>& lock, std::uint64_t priority);
-  void run_slice(Work work);
+  void try_slice(Work& work);
+  void run_slice(Work& work);
   void run_until_stopped();
   std::optional<Work> await_work();
   void send_gradients(Node& recv, variable_list gradients);

@@ -192,13 +192,7 @@ DISTGRAD_DECL node_ptr Pass::send_function(AutogradMessageId message) const {
 
 /// The initiator's loop: run what is ready, take what arrives, until its part is over.
 DISTGRAD_DECL void Pass::run_until_stopped() {
-  for (std::optional<Work> work = Work{}; work; work = await_work()) {
-    try {
-      run_slice(std::move(*work));
-    } catch (...) {
-      fail_here(std::current_exception());
-    }
-  }
+  for (std::optional<Work> work = Work{}; work; work = await_work()) try_slice(*work);
 }
 
 /// @return nothing when there is none any more.
@@ -238,15 +232,23 @@ DISTGRAD_DECL void Pass::drive() {
     auto work = std::exchange(inbox_, {});
     lock.unlock();
     try {
-      run_in_carrier(options_.retain_graph, options_.create_graph,
-                     [&] { run_slice(std::move(work)); });
-    } catch (...) {
+      run_in_carrier(options_.retain_graph, options_.create_graph, [&] { try_slice(work); });
+    } catch (...) {  // a final callback that a node queued
       fail_here(std::current_exception());
     }
   }
 }
 
-DISTGRAD_DECL void Pass::run_slice(Work work) {
+/// What a node throws stays inside the carrier, or that would be named in its stead.
+DISTGRAD_DECL void Pass::try_slice(Work& work) {
+  try {
+    run_slice(work);
+  } catch (...) {
+    fail_here(std::current_exception());
+  }
+}
+
+DISTGRAD_DECL void Pass::run_slice(Work& work) {
   for (auto& delivery : work.deliveries) {
     executor_.inject(*send_function(delivery.message), std::move(delivery.gradients));
   }
@@ -449,7 +451,8 @@ DISTGRAD_DECL void Pass::await_end() {
 DISTGRAD_DECL void Pass::throw_if_failed() const {
   if (!protocol_.error()) return;
   auto const& error = *protocol_.error();
-  auto const text = error.text + awaited_text();
+  auto const text = error.text + "\n  in pass " + std::to_string(id_.sequence) + " of context " +
+                    to_string(id_.context) + awaited_text();
   if (error.worker.empty()) throw Error(error.code, text);
   throw RemoteError(error.code, error.worker, error.function, error.call, text);
 }
