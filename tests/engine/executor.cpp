@@ -459,7 +459,7 @@ TEST_CASE("a graph cut between two executors has the gradients of the whole") {
 
   Executor sender({}, {&is_recv, nullptr});
   int gradients_messages = 0;
-  Executor receiver({}, {&is_recv, [&](Node& node, variable_list gradients) {
+  Executor receiver({}, {&is_recv, [&](Node& node, variable_list gradients, distgrad::Lives) {
                            CHECK(&node == message.recv.get());
                            ++gradients_messages;
                            sender.inject(*message.send, std::move(gradients));
@@ -498,7 +498,7 @@ TEST_CASE("a graph that goes to and fro between two executors") {
   std::deque<std::function<void()>> network;
   Executor* at[2] = {};
   auto const to = [&](int worker) {
-    return [&, worker](Node& node, variable_list gradients) {
+    return [&, worker](Node& node, variable_list gradients, distgrad::Lives) {
       auto const& send = &node == there.recv.get() ? there.send : back.send;
       network.push_back([&at, worker, &send, g = std::move(gradients)] {
         at[worker]->inject(*send, g);
@@ -530,7 +530,7 @@ TEST_CASE("a recv function may hand over to a send function of its own executor"
   auto const w = leaf({4});
   Message const message = ship({w.exp()});
   Executor* self = nullptr;
-  Executor executor({}, {&is_recv, [&](Node&, variable_list gradients) {
+  Executor executor({}, {&is_recv, [&](Node&, variable_list gradients, distgrad::Lives) {
                            CHECK_FALSE(self->run_ready());  // the outer call goes on
                            self->inject(*message.send, std::move(gradients));
                          }});
@@ -546,7 +546,7 @@ TEST_CASE("a received tensor that the loss does not use gives an undefined gradi
   auto const a = leaf({4}), b = leaf({4});
   Message const message = ship({a.mul(2), b.mul(3)});
   Executor sender({});
-  Executor receiver({}, {&is_recv, [&](Node&, variable_list gradients) {
+  Executor receiver({}, {&is_recv, [&](Node&, variable_list gradients, distgrad::Lives) {
                            CHECK(gradients.at(0).defined());
                            CHECK_FALSE(gradients.at(1).defined());
                            sender.inject(*message.send, std::move(gradients));
@@ -580,7 +580,7 @@ TEST_CASE("hooks of send and recv functions run, the recv's before its gradients
   message.send->add_post_hook(
       std::make_unique<PostHook>([&](auto const&, auto const&) { calls.push_back("send"); }));
   Executor* self = nullptr;
-  Executor executor({}, {&is_recv, [&](Node&, variable_list gradients) {
+  Executor executor({}, {&is_recv, [&](Node&, variable_list gradients, distgrad::Lives) {
                            calls.push_back("recv");
                            self->inject(*message.send, std::move(gradients));
                          }});

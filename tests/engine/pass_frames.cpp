@@ -31,7 +31,12 @@ struct Fixture {
   }
   Message written(variable_list const& gradients, PassOptions options = {},
                   AutogradMessageId recorded = {}) {
-    return distgrad::detail::gradient_message(host, pass, options, message, recorded, gradients);
+    return written(gradients, Lives(gradients.size(), true), options, recorded);
+  }
+  Message written(variable_list const& gradients, Lives const& lives, PassOptions options = {},
+                  AutogradMessageId recorded = {}) {
+    return distgrad::detail::gradient_message(host, pass, options, message, recorded, gradients,
+                                              lives);
   }
   distgrad::detail::GradientFrame round_trip(variable_list const& gradients,
                                              PassOptions options = {},
@@ -81,13 +86,23 @@ TEST_CASE_FIXTURE(Fixture, "gradients arrive as they were sent, undefined ones a
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "an undefined gradient takes one bit") {
+TEST_CASE_FIXTURE(Fixture, "which gradients live arrives") {
+  Lives const lives{true, false, true, false, false, false, false, false, true, false};
+  variable_list gradients(lives.size());
+  gradients[2] = at::ones({2});
+  auto const frame = written(gradients, lives);
+  CHECK(read(frame.metadata, frame.buffers).lives == lives);
+  auto const dead = written(gradients, Lives(lives.size(), false));
+  CHECK(is_refused([&] { read(dead.metadata, dead.buffers); }));
+}
+
+TEST_CASE_FIXTURE(Fixture, "an undefined gradient takes two bits") {
   auto const size = [&](std::size_t count) {
     auto const frame = written(variable_list(count));
     CHECK(frame.buffers.empty());
     return frame.metadata.size();
   };
-  CHECK(size(800) == size(8) + 99);
+  CHECK(size(800) == size(8) + 2 * 99);
 }
 
 TEST_CASE("options differ in their bits") {

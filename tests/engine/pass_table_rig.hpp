@@ -52,7 +52,8 @@ struct Fixture : recording_host::End {
     context->add_send(waiting, w2, other);
   }
   Message gradient(AutogradMessageId message, variable_list const& gradients) {
-    return distgrad::detail::gradient_message(*host, pass, options, message, {}, gradients);
+    return distgrad::detail::gradient_message(*host, pass, options, message, {}, gradients,
+                                              Lives(gradients.size(), true));
   }
   Message discover(std::vector<AutogradMessageId> const& messages, std::uint32_t number = 1) {
     return distgrad::detail::discover_message(pass, options, {WorkerId{1}, number, messages});

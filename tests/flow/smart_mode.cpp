@@ -198,8 +198,47 @@ void many_contexts(Workers const& w) {
   CHECK(right == 100);
 }
 
+/// Custom functions see undefined gradients as zeros, which must not happen where none come.
+struct Counted : torch::autograd::Function<Counted> {
+  static inline std::atomic<int> calls = 0;
+  static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.mul(2); }
+  static torch::autograd::variable_list backward(AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    ++calls;
+    return {gradients[0].mul(2)};
+  }
+};
+Tensors both(at::Tensor const& x, at::Tensor const& y) { return {x.mul(2), y.mul(2)}; }
+Tensors both_here(at::Tensor const& x) { return {x.mul(3), Counted::apply(x).sin()}; }
+
+// A message brings two tensors and only one of them is used: behind the other nothing runs.
+void part_of_a_message(Workers const& w) {
+  auto const x = leaf(1), y = leaf(2);
+  for (auto mode : {BackwardMode::smart, BackwardMode::fast}) {
+    Counted::calls = 0;
+    std::atomic<int> hook_calls = 0;
+    auto ctx = w[0].context();
+    auto const z = Counted::apply(y).sin();
+    z.register_hook([&](at::Tensor const& gradient) {
+      ++hook_calls;
+      return gradient;
+    });
+    auto const there = w[0].rpc_sync<both>("worker1", x, z);
+    auto const back = w[0].rpc_sync<both_here>("worker2", there[0]);
+    ctx.backward({back[0].sum()}, {.mode = mode});
+    CHECK(same(ctx.gradient(x), at::ones({3, 3}).mul(6)));
+    CHECK_FALSE(ctx.gradient(y).defined());
+    CHECK(ctx.gradients().size() == 1);
+    CHECK(hook_calls == 0);
+    CHECK(Counted::calls == 0);
+  }
+}
+
 }  // namespace
 
+TEST_CASE_TEMPLATE("behind a tensor that is not used nothing runs", Engine, DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(part_of_a_message);
+}
 TEST_CASE_TEMPLATE("[DA-39] results nobody uses hold nobody up", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(unused_result);
 }

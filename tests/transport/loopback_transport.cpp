@@ -51,10 +51,10 @@ TEST_CASE("without threads, each poll handles what was there, in order") {
   CHECK(pair.b.run_until(time_point::min()) == 0);
 }
 
-TEST_CASE("a payload is complete once the receiver has copied it, on the sender's thread") {
+TEST_CASE("a big payload is complete once the receiver has copied it, on the sender's thread") {
   Pair pair;
   Result result;
-  pair.a.async_send({1}, numbered_message(1, {}, {patterned_buffer(8, 1)}), result.completion());
+  pair.a.async_send({1}, numbered_message(1, {}, {patterned_buffer(5000, 1)}), result.completion());
   pair.a.run_until(time_point::min());
   CHECK(result.calls == 0);
   pair.b.run_until(time_point::min());
@@ -71,10 +71,22 @@ TEST_CASE("a message without payload is complete at once") {
   CHECK(result.calls == 1);
 }
 
+TEST_CASE("a small payload is copied at once") {
+  Pair pair;
+  Result result;
+  auto const payload = patterned_buffer(4096, 1);
+  pair.a.async_send({1}, numbered_message(1, {}, {payload}), result.completion());
+  CHECK(result.calls == 1);
+  std::fill(payload.bytes().begin(), payload.bytes().end(), std::byte{0});
+  pair.b.run_until(time_point::min());
+  REQUIRE(pair.sink_b.arrivals().size() == 1);
+  CHECK(is_same_bytes(pair.sink_b.arrivals()[0].message.buffers.at(0), patterned_buffer(4096, 1)));
+}
+
 TEST_CASE("after a close the sender's memory may change before the peer has read") {
   Pair pair;
   Result result;
-  auto const payload = patterned_buffer(100, 1);
+  auto const payload = patterned_buffer(10000, 1);
   pair.a.async_send({1}, numbered_message(1, {}, {payload}), result.completion());
   pair.a.close();
   CHECK(result.calls == 1);
@@ -82,14 +94,14 @@ TEST_CASE("after a close the sender's memory may change before the peer has read
   std::fill(payload.bytes().begin(), payload.bytes().end(), std::byte{0});
   pair.b.run_until(time_point::min());
   REQUIRE(pair.sink_b.arrivals().size() == 1);
-  CHECK(is_same_bytes(pair.sink_b.arrivals()[0].message.buffers.at(0), patterned_buffer(100, 1)));
+  CHECK(is_same_bytes(pair.sink_b.arrivals()[0].message.buffers.at(0), patterned_buffer(10000, 1)));
 }
 
 TEST_CASE("a peer that ends with unread messages tells their sender") {
   for (bool vanishes : {false, true}) {
     Pair pair;
     Result result;
-    pair.a.async_send({1}, numbered_message(1, {}, {patterned_buffer(8, 1)}), result.completion());
+    pair.a.async_send({1}, numbered_message(1, {}, {patterned_buffer(5000, 1)}), result.completion());
     vanishes ? pair.b.abandon() : pair.b.close();
     pair.a.run_until(time_point::min());
     CHECK(result.calls == 1);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,10 @@
 
 namespace distgrad {
 
+/// Which gradients of a message the pass leads to. Behind the others nothing shall run, not even
+/// with an undefined gradient: in the uncut graph nothing would.
+using Lives = std::vector<bool>;
+
 /// How an executor meets the nodes that stand for another worker (recv functions). Such a node has
 /// no next edges; its hooks are run, but it is not called.
 struct Boundary {
@@ -24,7 +29,7 @@ struct Boundary {
   bool (*is_boundary)(Node const& node) = nullptr;
   /// Called once per recv function when all its gradients are summed: one per input, undefined
   /// where there is none. Runs inside `run_ready`; may call `inject`.
-  unique_function<void(Node& node, variable_list gradients)> on_gradients;
+  unique_function<void(Node& node, variable_list gradients, Lives lives)> on_gradients;
 };
 
 /// Mixed into a node that leads further than its next edges do: it finds out where when it is
@@ -101,7 +106,8 @@ class Executor {
   /// @param gradients one per input of `send`, undefined where there is none.
   /// @throws Error `errc::bad_message` if they do not fit, the send function is not part of this
   /// pass, or it got its gradients before. Nothing has changed then.
-  void inject(Node const& send, variable_list gradients);
+  /// @param lives one per gradient; none at all: all live.
+  void inject(Node const& send, variable_list gradients, Lives lives = {});
 
   /// Runs ready nodes, latest first, until none is left or the pass is cancelled. Returns at once
   /// when called from inside a node or after a failure.
@@ -152,7 +158,7 @@ class Executor {
 
   struct NodeState {
     Node* node;
-    variable_list inputs;         // sums of the gradients so far; empty before the first
+    variable_list inputs;         // sums of the gradients so far; empty before the first: not live
     std::uint32_t dependencies;   // gradients that are still to come
     std::uint32_t first_target;   // where its next nodes begin in targets_
     Kind kind = Kind::inner;
@@ -193,8 +199,11 @@ class Executor {
   void make_ready(std::uint32_t number);
   void run_node(std::uint32_t number);
   void route(NodeState const& from, variable_list&& outputs);
+  void route_send(NodeState const& from, variable_list&& outputs, Lives const& lives);
+  void pass_by(std::uint32_t target);
+  void pass_by_all(NodeState const& from);
   void finish_leaf(NodeState const& state, variable_list&& inputs);
-  void finish_boundary(Node& node, variable_list&& inputs);
+  void finish_boundary(NodeState const& state, variable_list&& inputs, Lives lives);
   void finish_captured(NodeState& state, variable_list&& inputs);
   void drop_work() noexcept;
 
@@ -212,6 +221,7 @@ class Executor {
   std::vector<std::uint32_t> captured_;
   std::vector<std::uint32_t> roots_;
   std::vector<bool> marks_;
+  std::unordered_map<std::uint32_t, Lives> lives_;  // of send and recv functions
   std::vector<PendingRoot> pending_roots_;
   std::vector<Ready> ready_;  // a heap
   std::size_t expanded_ = 0;

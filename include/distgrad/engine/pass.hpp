@@ -106,6 +106,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   struct Delivery {
     AutogradMessageId message;
     variable_list gradients;
+    Lives lives;
   };
   /// What a driver shall do next.
   struct Work {
@@ -137,7 +138,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   void run_slice(Work& work);
   void run_until_stopped();
   std::optional<Work> await_work();
-  void send_gradients(Node& recv, variable_list gradients);
+  void send_gradients(Node& recv, variable_list gradients, Lives lives);
   AutogradMessageId record(WorkerId to, variable_list const& gradients);
   /// Whether gradients become visible when this pass is complete: not if another one decides.
   bool publishes() const {

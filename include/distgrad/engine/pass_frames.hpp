@@ -4,6 +4,7 @@
 
 #include <distgrad/config.hpp>
 #include <distgrad/engine/discovery_protocol.hpp>
+#include <distgrad/engine/executor.hpp>
 #include <distgrad/engine/pass_options.hpp>
 #include <distgrad/engine/pass_status.hpp>
 #include <distgrad/rpc/host.hpp>
@@ -22,15 +23,16 @@ struct GradientFrame {
   AutogradMessageId recorded;
   /// One per tensor of the message; undefined ones did not travel.
   variable_list gradients;
+  Lives lives;
   /// Those that belong to the sender's graph.
   std::vector<at::Tensor> differentiable;
 };
 
 /// Pass id | options u8 | message id | recorded id | count u32 | one bit per gradient: is it
-/// defined | tensor table of the defined ones.
+/// defined | one more: does it live | tensor table of the defined ones.
 Message gradient_message(Host& host, PassId const& pass, PassOptions options,
                          AutogradMessageId message, AutogradMessageId recorded,
-                         variable_list const& gradients);
+                         variable_list const& gradients, Lives const& lives);
 GradientFrame read_gradient(Host& host, Reader& in, std::span<Buffer const> buffers);
 
 /// Pass id | options u8 | the outermost pass's id, if this one is nested | number u32 | count u64 |

@@ -88,6 +88,8 @@ class PassProtocol {
   bool is_initiator() const { return self_ == initiator_; }
   /// Neither over nor about to be: nodes may run.
   bool is_running() const { return state_ == State::running; }
+  /// Its own part is complete, and the others' may not be.
+  bool awaits_commit() const { return state_ == State::complete; }
   bool is_finished() const { return state_ == State::finished; }
   /// The first error; empty if none.
   std::optional<WireError> const& error() const { return error_; }

@@ -110,7 +110,7 @@ inline void run_alone(NestedPass& part, bool create_graph) {
     return dynamic_cast<RecvRpcBackward const*>(&node) != nullptr;
   };
   Executor executor({.retain_graph = true, .create_graph = create_graph},
-                    {is_recv, [](Node& recv, variable_list g) { recv(std::move(g)); }});
+                    {is_recv, [](Node& recv, variable_list g, Lives) { recv(std::move(g)); }});
   for (auto const& end : part.ends) executor.capture(end);
   for (std::size_t i = 0; i < part.roots.size(); ++i) {
     executor.add_root(part.roots[i], part.gradients[i]);

@@ -195,9 +195,7 @@ DISTGRAD_DECL void Executor::retire() {
     if (marks_[number] || state.kind == Kind::dropped) continue;
     for (std::size_t i = 0; i < edges_of(state); ++i) {
       auto const target = targets_[state.first_target + i];
-      if (target == detail::NodeIndex::none || !marks_[target]) continue;
-      if (states_[target].kind == Kind::dropped) continue;
-      if (--states_[target].dependencies == 0) make_ready(target);
+      if (target != detail::NodeIndex::none && marks_[target]) pass_by(target);
     }
     drop(state);
   }
@@ -254,7 +252,7 @@ DISTGRAD_DECL void Executor::drop_unneeded() {
 
 // --- execution -----------------------------------------------------------------------------------
 
-DISTGRAD_DECL void Executor::inject(Node const& send, variable_list gradients) {
+DISTGRAD_DECL void Executor::inject(Node const& send, variable_list gradients, Lives lives) {
   std::uint32_t const number = index_.find(&send);
   if (number == detail::NodeIndex::none || states_[number].kind != Kind::send) {
     throw Error(errc::bad_message,
@@ -264,12 +262,17 @@ DISTGRAD_DECL void Executor::inject(Node const& send, variable_list gradients) {
   if (state.is_injected) {
     throw Error(errc::bad_message, "gradients arrived twice for '" + send.name() + "'");
   }
+  if (!lives.empty() && lives.size() != gradients.size()) {
+    throw Error(errc::bad_message, "gradients arrived for '" + send.name() +
+                                       "' of which not all are said to be part of the pass or not");
+  }
   std::string const problem = fit_to_inputs(send, gradients);
   if (!problem.empty()) {
     throw Error(errc::bad_message, "gradients arrived for '" + send.name() + "': " + problem);
   }
   state.is_injected = true;
   state.inputs = std::move(gradients);
+  if (!lives.empty()) lives_[number] = std::move(lives);
   if (!is_failed_) make_ready(number);
 }
 
@@ -320,8 +323,23 @@ DISTGRAD_DECL void Executor::deliver(std::uint32_t number, std::uint32_t input_n
   NodeState& state = states_[number];
   if (state.kind == Kind::dropped) return;
   if (state.inputs.empty()) state.inputs.resize(state.node->num_inputs());
+  if (state.kind == Kind::boundary) {
+    Lives& lives = lives_[number];
+    lives.resize(state.inputs.size());
+    lives[input_nr] = true;
+  }
   add_to_input(state.inputs[input_nr], std::move(gradient));
   count_delivery(number);
+}
+
+/// Nothing comes along this edge.
+DISTGRAD_DECL void Executor::pass_by(std::uint32_t target) {
+  if (target == detail::NodeIndex::none || states_[target].kind == Kind::dropped) return;
+  if (--states_[target].dependencies == 0) make_ready(target);
+}
+
+DISTGRAD_DECL void Executor::pass_by_all(NodeState const& from) {
+  for (std::size_t i = 0; i < edges_of(from); ++i) pass_by(targets_[from.first_target + i]);
 }
 
 // A list of one gradient is just what a node of one input is called with: no new list.
@@ -348,6 +366,10 @@ DISTGRAD_DECL void Executor::make_ready(std::uint32_t number) {
 DISTGRAD_DECL void Executor::run_node(std::uint32_t number) {
   NodeState& state = states_[number];
   variable_list inputs = std::move(state.inputs);
+  Lives lives;
+  if (state.kind == Kind::send || state.kind == Kind::boundary) {
+    if (auto const entry = lives_.extract(number)) lives = std::move(entry.mapped());
+  }
   current_ = state.node;
   if (c10::GradMode::is_enabled() != options_.create_graph) {
     c10::GradMode::set_enabled(options_.create_graph);  // the node before left it changed
@@ -355,8 +377,14 @@ DISTGRAD_DECL void Executor::run_node(std::uint32_t number) {
   switch (state.kind) {
     case Kind::leaf: finish_leaf(state, std::move(inputs)); break;
     case Kind::captured: finish_captured(state, std::move(inputs)); break;
-    case Kind::boundary: finish_boundary(*state.node, std::move(inputs)); break;
-    default: route(state, call_node(*state.node, std::move(inputs), options_.retain_graph));
+    case Kind::boundary: finish_boundary(state, std::move(inputs), std::move(lives)); break;
+    case Kind::send:
+      route_send(state, call_node(*state.node, std::move(inputs), options_.retain_graph), lives);
+      break;
+    default:
+      inputs.empty() ? pass_by_all(state)
+                     : route(state, call_node(*state.node, std::move(inputs),
+                                              options_.retain_graph));
   }
   ++finished_;
   last_ = std::exchange(current_, nullptr);
@@ -367,7 +395,8 @@ DISTGRAD_DECL void Executor::route(NodeState const& from, variable_list&& output
   std::uint32_t const* const targets = targets_.data() + from.first_target;
   if (outputs.size() == 1 && targets[0] != detail::NodeIndex::none) {
     NodeState const& to = states_[targets[0]];
-    if (to.inputs.empty() && to.node->num_inputs() == 1 && to.kind != Kind::dropped) {
+    if (to.inputs.empty() && to.node->num_inputs() == 1 && to.kind != Kind::dropped &&
+        to.kind != Kind::boundary) {
       return deliver_single(targets[0], std::move(outputs));
     }
   }
@@ -377,7 +406,19 @@ DISTGRAD_DECL void Executor::route(NodeState const& from, variable_list&& output
   }
 }
 
+DISTGRAD_DECL void Executor::route_send(NodeState const& from, variable_list&& outputs,
+                                        Lives const& lives) {
+  if (lives.empty()) return route(from, std::move(outputs));
+  auto const& edges = from.node->next_edges();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    auto const target = targets_[from.first_target + i];
+    if (target == detail::NodeIndex::none) continue;
+    lives[i] ? deliver(target, edges[i].input_nr, std::move(outputs[i])) : pass_by(target);
+  }
+}
+
 DISTGRAD_DECL void Executor::finish_leaf(NodeState const& state, variable_list&& inputs) {
+  if (inputs.empty()) return;
   auto& leaf = static_cast<torch::autograd::AccumulateGrad&>(*state.node);
   auto const* const arrived = inputs[0].unsafeGetTensorImpl();
   call_pre_hooks(leaf, inputs);
@@ -396,16 +437,26 @@ DISTGRAD_DECL void Executor::finish_leaf(NodeState const& state, variable_list&&
   call_post_hooks(leaf, outputs, kept);
 }
 
-DISTGRAD_DECL void Executor::finish_boundary(Node& node, variable_list&& inputs) {
+DISTGRAD_DECL void Executor::finish_boundary(NodeState const& state, variable_list&& inputs,
+                                             Lives lives) {
+  Node& node = *state.node;
+  lives.resize(node.num_inputs());
+  if (inputs.empty()) {  // but its other end waits
+    if (boundary_.on_gradients) {
+      boundary_.on_gradients(node, variable_list(lives.size()), std::move(lives));
+    }
+    return;
+  }
   RECORD_FUNCTION_WITH_SCOPE(at::RecordScope::BACKWARD_FUNCTION, node.name(), {});
   call_pre_hooks(node, inputs);
   variable_list const kept = node.post_hooks().empty() ? variable_list() : inputs;
-  if (boundary_.on_gradients) boundary_.on_gradients(node, std::move(inputs));
+  if (boundary_.on_gradients) boundary_.on_gradients(node, std::move(inputs), std::move(lives));
   variable_list outputs;
   call_post_hooks(node, outputs, kept);
 }
 
 DISTGRAD_DECL void Executor::finish_captured(NodeState& state, variable_list&& inputs) {
+  if (inputs.empty()) return;
   call_pre_hooks(*state.node, inputs);
   state.inputs = std::move(inputs);
 }

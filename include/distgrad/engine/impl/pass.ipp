@@ -47,8 +47,8 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, Context
       protocol_(agent.membership().self().id, id.initiator, options),
       driving_(protocol_.is_initiator()),  // from now on, so that no status reads its executor
       executor_({options.retain_graph, options.create_graph, options.is_restricted},
-                {&detail::is_recv_function, [this](Node& recv, variable_list gradients) {
-                   send_gradients(recv, std::move(gradients));
+                {&detail::is_recv_function, [this](Node& recv, variable_list gradients, Lives lives) {
+                   send_gradients(recv, std::move(gradients), std::move(lives));
                  }}) {}
 
 DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
@@ -250,7 +250,8 @@ DISTGRAD_DECL void Pass::try_slice(Work& work) {
 
 DISTGRAD_DECL void Pass::run_slice(Work& work) {
   for (auto& delivery : work.deliveries) {
-    executor_.inject(*send_function(delivery.message), std::move(delivery.gradients));
+    executor_.inject(*send_function(delivery.message), std::move(delivery.gradients),
+                     std::move(delivery.lives));
   }
   if (work.retires) executor_.retire();
   {
@@ -286,7 +287,8 @@ DISTGRAD_DECL void Pass::on_gradient(WorkerId from, detail::GradientFrame frame)
   join();
   if (frame.recorded.is_valid()) context_->add_recv(frame.recorded, from, frame.differentiable);
   auto const priority = send_function(frame.message)->sequence_nr();
-  inbox_.deliveries.push_back({frame.message, std::move(frame.gradients)});
+  inbox_.deliveries.push_back(
+      {frame.message, std::move(frame.gradients), std::move(frame.lives)});
   wake_driver(lock, priority);
 }
 
@@ -301,16 +303,19 @@ DISTGRAD_DECL void Pass::wake_driver(std::unique_lock<std::mutex>& lock, std::ui
   }
 }
 
-DISTGRAD_DECL void Pass::send_gradients(Node& node, variable_list gradients) {
+DISTGRAD_DECL void Pass::send_gradients(Node& node, variable_list gradients, Lives lives) {
   auto const& recv = static_cast<RecvRpcBackward&>(node);
   auto const to = recv.from();
-  if (to == self()) return executor_.inject(*send_function(recv.id()), std::move(gradients));
+  if (to == self()) {
+    return executor_.inject(*send_function(recv.id()), std::move(gradients), std::move(lives));
+  }
   {
     std::lock_guard lock(mutex_);
+    if (!protocol_.is_running()) return;  // nobody would stop whoever starts with these
     protocol_.gradient_sent(to);
   }
   send(to, detail::gradient_message(agent_.host(), id_, options_, recv.id(),
-                                    record(to, gradients), gradients));
+                                    record(to, gradients), gradients, lives));
 }
 
 /// With create_graph, a gradient message is a message of the context like any other.
@@ -329,7 +334,10 @@ DISTGRAD_DECL void Pass::on_done(WorkerId from, PassStatus const& last) {
 }
 
 DISTGRAD_DECL void Pass::on_commit() {
-  if (options_.commits_globally) merge();
+  std::unique_lock lock(mutex_);
+  bool const is_due = protocol_.awaits_commit();
+  lock.unlock();
+  if (is_due && options_.commits_globally) merge();
   handle([&] { return protocol_.commit(); });
 }
 
@@ -582,7 +590,11 @@ DISTGRAD_DECL void Pass::send(WorkerId to, FrameKind kind, unique_function<void(
 DISTGRAD_DECL void Pass::send(WorkerId to, Message message) {
   agent_.host().send(to, std::move(message), [weak = weak_from_this(), to](error_code why) {
     auto const self = why ? weak.lock() : nullptr;
-    if (self) self->on_peer_lost(to, why);
+    if (!self) return;
+    if (why == condition::peer_lost || why == errc::closed) return self->on_peer_lost(to, why);
+    self->fail({why, self->self_name(), {}, {},
+                "a message to worker '" + self->agent_.membership().name(to) +
+                    "' could not be sent: " + why.message()});
   });
 }
 

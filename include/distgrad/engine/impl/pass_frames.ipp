@@ -1,4 +1,7 @@
 #pragma once
+#include <algorithm>
+#include <iterator>
+
 #include <distgrad/engine/pass_frames.hpp>
 
 namespace distgrad::detail {
@@ -20,11 +23,30 @@ inline void require_read(Reader const& in, char const* what) {
   if (!in.ok() || !in.at_end()) throw Error(errc::bad_value, std::string(what) + " is malformed");
 }
 
+/// One bit per item, the first in the lowest.
+template <class Test>
+void write_bits(Writer& out, std::size_t count, Test is_set) {
+  for (std::size_t i = 0; i < count; i += 8) {
+    std::uint8_t bits = 0;
+    for (std::size_t j = i; j < count && j < i + 8; ++j) bits |= std::uint8_t(is_set(j) << (j - i));
+    out.number(bits);
+  }
+}
+
+inline std::vector<bool> read_bits(Reader& in, std::size_t count) {
+  auto const bytes = in.raw((count + 7) / 8);
+  std::vector<bool> bits(in.ok() ? count : 0);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = std::to_integer<unsigned>(bytes[i / 8]) >> (i % 8) & 1;
+  }
+  return bits;
+}
+
 // --- gradients -----------------------------------------------------------------------------------
 
 DISTGRAD_DECL Message gradient_message(Host& host, PassId const& pass, PassOptions options,
                                        AutogradMessageId message, AutogradMessageId recorded,
-                                       variable_list const& gradients) {
+                                       variable_list const& gradients, Lives const& lives) {
   Writer out;
   out.id(pass);
   out.number(options.bits());
@@ -32,15 +54,9 @@ DISTGRAD_DECL Message gradient_message(Host& host, PassId const& pass, PassOptio
   out.id(recorded);
   out.number(static_cast<std::uint32_t>(gradients.size()));
   std::vector<at::Tensor> defined;
-  for (std::size_t i = 0; i < gradients.size(); i += 8) {
-    std::uint8_t bits = 0;
-    for (std::size_t j = i; j < gradients.size() && j < i + 8; ++j) {
-      if (!gradients[j].defined()) continue;
-      bits |= std::uint8_t(1u << (j - i));
-      defined.push_back(gradients[j]);
-    }
-    out.number(bits);
-  }
+  std::ranges::copy_if(gradients, std::back_inserter(defined), &at::Tensor::defined);
+  write_bits(out, gradients.size(), [&](std::size_t i) { return gradients[i].defined(); });
+  write_bits(out, gradients.size(), [&](std::size_t i) { return lives[i]; });
   Message frame{.kind = FrameKind::gradient};
   host.pack(out, frame.buffers, defined);
   frame.metadata = out.take();
@@ -54,14 +70,16 @@ DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
   frame.message = in.id<AutogradMessageId>();
   frame.recorded = in.id<AutogradMessageId>();
   std::size_t const count = in.number<std::uint32_t>();
-  auto const bits = in.raw((count + 7) / 8);
+  auto const is_defined = read_bits(in, count);
+  frame.lives = read_bits(in, count);
   if (!in.ok()) throw Error(errc::bad_value, "a gradient message is cut off");
   auto received = host.unpack(in, buffers);
   if (frame.recorded.is_valid()) frame.differentiable = differentiable(received);
   frame.gradients.resize(count);
   std::size_t next = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (!(std::to_integer<unsigned>(bits[i / 8]) >> (i % 8) & 1)) continue;
+    if (!is_defined[i]) continue;
+    if (!frame.lives[i]) throw Error(errc::bad_value, "a gradient came that leads nowhere");
     if (next < received.tensors.size()) frame.gradients[i] = std::move(received.tensors[next]);
     ++next;
   }

@@ -136,7 +136,7 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
 
   void decode() {
     try {
-      arrival_.open(agent_.host(), agent_.interceptor(), true);
+      open();
       CallStateScope scope(agent_.interceptor(), arrival_.state());
       auto decoder = arrival_.decoder(agent_.services());
       bound_ = function_.bind(decoder);
@@ -148,6 +148,22 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
   }
 
  private:
+  void open() {
+    try {
+      arrival_.open(agent_.host(), agent_.interceptor(), true);
+    } catch (...) {
+      drop_arguments();
+      throw;
+    }
+  }
+  /// Even a call that does not run may have brought remote references, which want to be counted out.
+  void drop_arguments() noexcept {
+    try {
+      auto decoder = arrival_.decoder(agent_.services());
+      function_.bind(decoder);
+    } catch (...) {  // malformed: what could be read was
+    }
+  }
   /// Runs the function once all conditions are met; the first error wins.
   void wait_for(std::vector<Condition> conditions) {
     if (conditions.empty()) return run();
