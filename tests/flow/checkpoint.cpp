@@ -562,6 +562,21 @@ void stopped_with_the_pass(Workers const& w) {
   CHECK(rig::eventually([&] { return w[2].debug_info().backward_passes == 0; }));
 }
 
+// Two workers without threads of their own: a second run waits inside of what it waits for.
+using InlineEngine = distgrad::DistEngine<distgrad::LoopbackTransport, distgrad::InlineQueues>;
+void on_inline_workers() {
+  rig::Cluster<2, InlineEngine> cluster;
+  std::atomic<bool> ending = false;
+  std::thread driver([&] {
+    while (!ending) cluster[1].poll(distgrad::Clock::now() + std::chrono::milliseconds(10));
+  });
+  Workers const w(cluster);
+  make_weights(w);
+  call_back_inside(w);
+  ending = true;
+  driver.join();
+}
+
 // --- without workers -----------------------------------------------------------------------------
 
 at::Tensor local_weight;
@@ -617,6 +632,8 @@ ON_CLUSTER("a changed argument is an error", changed_argument)
 ON_CLUSTER("a second run that takes too long ends with the pass", late_second_run)
 
 ON_CLUSTER("the graph of a second run stops with the pass", stopped_with_the_pass)
+
+TEST_CASE("a checkpointed function calls back to a worker without threads") { on_inline_workers(); }
 
 TEST_CASE("checkpointed functions have names of their own") {
   CHECK(distgrad::detail::function_name<checkpoint<block>>() ==

@@ -442,8 +442,9 @@ DISTGRAD_DECL void Executor::finish_boundary(NodeState const& state, variable_li
   Node& node = *state.node;
   lives.resize(node.num_inputs());
   if (inputs.empty()) {  // but its other end waits
+    variable_list nothing(lives.size());
     if (boundary_.on_gradients) {
-      boundary_.on_gradients(node, variable_list(lives.size()), std::move(lives));
+      boundary_.on_gradients(node, std::move(nothing), std::move(lives));
     }
     return;
   }
