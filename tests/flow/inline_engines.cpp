@@ -41,6 +41,9 @@ at::Tensor scale_at(int rank, at::Tensor const& x) {
   return this_worker().rpc_sync<scale>(rank, x, 2.0);
 }
 
+bool records() { return c10::GradMode::is_enabled(); }
+bool records_at(int rank) { return this_worker().rpc_sync<records>(rank); }
+
 /// Drives an engine on a thread of its own.
 template <class Engine>
 class Driver {
@@ -81,6 +84,16 @@ struct Mixed {
     starter.join();
   }
 };
+
+/// What others call runs in grad mode, whatever the mode in which this worker waits.
+void check_grad_mode(Worker& self) {
+  auto const x = at::ones({3}).set_requires_grad(true);
+  auto context = self.context();
+  at::NoGradGuard const off;
+  CHECK_FALSE(self.rpc_sync<scale_at>(1, 0, x).requires_grad());
+  CHECK(self.rpc_sync<records_at>(1, 0));
+  CHECK_FALSE(c10::GradMode::is_enabled());
+}
 
 void check_backward(Worker& self, int via, int rank) {
   auto const x = at::ones({3}).set_requires_grad(true);
@@ -178,6 +191,12 @@ TEST_CASE_TEMPLATE("a backward pass runs on inline engines", Engine, INLINE_ENGI
       return alone.debug_info().autograd_contexts == 0;
     }));
   }
+}
+
+TEST_CASE_TEMPLATE("what an inline engine runs while it waits runs in grad mode", Engine,
+                   INLINE_ENGINES) {
+  Mixed<Engine> pair;
+  check_grad_mode(*pair.driven);
 }
 
 TEST_CASE_TEMPLATE("inline engines shut down together, and alone", Engine, INLINE_ENGINES) {

@@ -1,6 +1,8 @@
 #pragma once
 #include <distgrad/engine/dist_engine.hpp>
 
+#include <c10/core/GradMode.h>
+
 namespace distgrad {
 
 /// The turns of an engine's loop: one handles what arrived and what time brought.
@@ -12,6 +14,7 @@ struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
   bool turn(time_point until) override {
     std::unique_lock lock(mutex, std::try_to_lock);
     if (!lock) return false;
+    c10::AutoGradMode const on(true);  // the mode in which the caller waits is not that of handlers
     if (host.queues.poll() != 0) until = time_point::min();
     host.transport.run_until(std::min(until, core->next_turn()));
     core->on_loop(host.clock().now());  // after the sleep: it may end what the caller waits for
