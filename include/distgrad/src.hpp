@@ -55,9 +55,11 @@
 #include <distgrad/engine/impl/discovery_protocol.ipp>
 #include <distgrad/engine/impl/engine_core.ipp>
 #include <distgrad/engine/impl/executor.ipp>
+#include <distgrad/engine/impl/executor_discovery.ipp>
 #include <distgrad/engine/impl/input_buffer.ipp>
 #include <distgrad/engine/impl/node_call.ipp>
 #include <distgrad/engine/impl/pass.ipp>
+#include <distgrad/engine/impl/pass_end.ipp>
 #include <distgrad/engine/impl/pass_frames.ipp>
 #include <distgrad/engine/impl/pass_protocol.ipp>
 #include <distgrad/engine/impl/pass_table.ipp>

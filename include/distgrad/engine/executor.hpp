@@ -238,4 +238,5 @@ class Executor {
 
 #ifndef DISTGRAD_SEPARATE_COMPILATION
 #include <distgrad/engine/impl/executor.ipp>
+#include <distgrad/engine/impl/executor_discovery.ipp>
 #endif
