@@ -23,7 +23,10 @@ DISTGRAD_DECL std::chrono::nanoseconds Pass::time_left() const {
 }
 
 DISTGRAD_DECL void Pass::belong_to(PassId const& id, std::shared_ptr<Pass> const& outermost) {
-  if (std::exchange(outermost_id_, id) == id || publishes()) return;
+  std::lock_guard lock(mutex_);
+  if (outermost_id_ != id_) return;  // it knows already, or began the nested pass itself
+  outermost_id_ = id;
+  if (publishes()) return;
   if (!outermost && options_.commits_globally) {
     throw Error(errc::not_supported,
                 "a function that runs again for its gradients called this worker, which has no "
