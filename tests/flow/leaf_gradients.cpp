@@ -2,13 +2,10 @@
 #include "workers.hpp"
 
 #include <atomic>
-#include <stdexcept>
 
 #include <ATen/ops/embedding_bag.h>
-#include <ATen/ops/linalg_multi_dot.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sparse_coo_tensor.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 using namespace distgrad;

@@ -2,14 +2,9 @@
 #include "workers.hpp"
 
 #include <atomic>
-#include <stdexcept>
 
-#include <ATen/ops/embedding_bag.h>
 #include <ATen/ops/linalg_multi_dot.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/sparse_coo_tensor.h>
-#include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 using namespace distgrad;
 using namespace std::chrono_literals;
@@ -20,8 +15,6 @@ using rig::same;
 using rig::Workers;
 
 namespace {
-
-using torch::autograd::AutogradContext;
 
 at::Tensor passes_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
 at::Tensor passes_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
