@@ -26,8 +26,8 @@ bool contains(std::string const& text, char const* part) {
 
 }  // namespace
 
-TEST_CASE("every known number has a sentence of its own") {
-  std::map<std::string, int> sentences;
+TEST_CASE("every known number has a name and a sentence of its own") {
+  std::map<std::string, int> sentences, names;
   for (int number = 0; number <= largest_number; ++number) {
     if (!is_known_errc(number)) continue;
     auto const sentence = distgrad_category().message(number);
@@ -35,8 +35,16 @@ TEST_CASE("every known number has a sentence of its own") {
     CHECK(sentence.size() > 5);
     CHECK_FALSE(contains(sentence, "unknown distgrad error"));
     CHECK(sentences.emplace(sentence, number).second);
+    CHECK(names.emplace(error_name(static_cast<errc>(number)), number).second);
   }
   CHECK(sentences.size() >= 35);
+}
+
+TEST_CASE("an error's name is its enumerator's, or category and number") {
+  CHECK(error_name(errc::peer_lost) == "peer_lost");
+  CHECK(error_name({}) == "none");
+  CHECK(error_name(make_error_code(static_cast<errc>(999))) == "distgrad:999");
+  CHECK(error_name({111, boost::system::system_category()}) == "system:111");
 }
 
 TEST_CASE("zero, negative and unassigned numbers are not known") {

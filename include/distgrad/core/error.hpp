@@ -81,6 +81,10 @@ DISTGRAD_DECL boost::system::error_condition make_error_condition(condition c) n
 /// Whether `value` is the number of an enumerator of `errc`.
 DISTGRAD_DECL bool is_known_errc(int value) noexcept;
 
+/// A short name for counters and logs: that of the enumerator ("timeout"), "none" without an error,
+/// and "category:number" for errors that are not the library's.
+DISTGRAD_DECL std::string error_name(error_code const& code);
+
 /// The single base of what the library throws.
 class Error : public boost::system::system_error {
  public:

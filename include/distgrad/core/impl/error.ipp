@@ -6,49 +6,68 @@
 namespace distgrad {
 namespace detail {
 
-constexpr char const* sentence(errc e) {
+struct ErrorWords {
+  char const* name = nullptr;
+  char const* sentence = nullptr;
+};
+
+constexpr ErrorWords words_of(errc e) {
   switch (e) {
-    case errc::timeout: return "the operation did not finish before its deadline";
-    case errc::peer_lost: return "the connection to the worker ended";
-    case errc::closed: return "already shut down";
-    case errc::bad_message: return "a peer sent bytes that do not follow the protocol";
-    case errc::refused: return "the peer declined the request";
-    case errc::cancelled: return "the operation was cancelled";
-    case errc::invalid_argument: return "invalid argument";
-    case errc::internal: return "internal error of distgrad";
-    case errc::remote_unknown: return "the peer reported an error this version does not know";
-    case errc::not_supported: return "not supported in this configuration";
-    case errc::bad_magic: return "the bytes are no distgrad frame";
-    case errc::version_mismatch: return "the peer speaks another protocol version";
-    case errc::frame_too_large: return "a length in the frame exceeds the configured limit";
-    case errc::truncated: return "the bytes end before the value does";
-    case errc::unknown_worker: return "no such worker in the group";
-    case errc::address_in_use: return "another program listens on the port";
-    case errc::unreachable: return "the address cannot be reached";
-    case errc::duplicate_name: return "two workers have the same name";
-    case errc::duplicate_rank: return "two workers have the same rank";
-    case errc::world_size_mismatch: return "workers disagree about the world size";
-    case errc::invalid_name: return "invalid worker name";
-    case errc::bad_secret: return "the peer does not know the job's secret";
-    case errc::unsupported_tensor: return "the tensor cannot be sent";
-    case errc::bad_value: return "a received value does not decode as the expected type";
-    case errc::unknown_function: return "the callee has not registered the function";
-    case errc::signature_mismatch: return "the callee's function has another signature";
-    case errc::remote_exception: return "the called function threw";
-    case errc::pool_exhausted: return "too many calls wait inside handlers";
-    case errc::not_owner: return "the value lives on another worker";
-    case errc::rref_creation_failed: return "RRef creation failed";
-    case errc::rref_deleted: return "the value was deleted on its owner";
-    case errc::no_context: return "the thread is in no distributed autograd context";
-    case errc::context_active: return "the thread is in a distributed autograd context already";
-    case errc::unknown_context: return "could not find the distributed autograd context";
-    case errc::unknown_message: return "the context has no send function with that message id";
-    case errc::invalid_root: return "a root cannot start a backward pass";
-    case errc::pass_failed: return "the backward pass failed";
-    case errc::pass_stuck: return "send functions wait for gradients that nobody will send";
-    case errc::pass_aborted: return "another worker's failure ended the backward pass";
+    case errc::timeout: return {"timeout", "the operation did not finish before its deadline"};
+    case errc::peer_lost: return {"peer_lost", "the connection to the worker ended"};
+    case errc::closed: return {"closed", "already shut down"};
+    case errc::bad_message:
+      return {"bad_message", "a peer sent bytes that do not follow the protocol"};
+    case errc::refused: return {"refused", "the peer declined the request"};
+    case errc::cancelled: return {"cancelled", "the operation was cancelled"};
+    case errc::invalid_argument: return {"invalid_argument", "invalid argument"};
+    case errc::internal: return {"internal", "internal error of distgrad"};
+    case errc::remote_unknown:
+      return {"remote_unknown", "the peer reported an error this version does not know"};
+    case errc::not_supported: return {"not_supported", "not supported in this configuration"};
+    case errc::bad_magic: return {"bad_magic", "the bytes are no distgrad frame"};
+    case errc::version_mismatch:
+      return {"version_mismatch", "the peer speaks another protocol version"};
+    case errc::frame_too_large:
+      return {"frame_too_large", "a length in the frame exceeds the configured limit"};
+    case errc::truncated: return {"truncated", "the bytes end before the value does"};
+    case errc::unknown_worker: return {"unknown_worker", "no such worker in the group"};
+    case errc::address_in_use: return {"address_in_use", "another program listens on the port"};
+    case errc::unreachable: return {"unreachable", "the address cannot be reached"};
+    case errc::duplicate_name: return {"duplicate_name", "two workers have the same name"};
+    case errc::duplicate_rank: return {"duplicate_rank", "two workers have the same rank"};
+    case errc::world_size_mismatch:
+      return {"world_size_mismatch", "workers disagree about the world size"};
+    case errc::invalid_name: return {"invalid_name", "invalid worker name"};
+    case errc::bad_secret: return {"bad_secret", "the peer does not know the job's secret"};
+    case errc::unsupported_tensor: return {"unsupported_tensor", "the tensor cannot be sent"};
+    case errc::bad_value:
+      return {"bad_value", "a received value does not decode as the expected type"};
+    case errc::unknown_function:
+      return {"unknown_function", "the callee has not registered the function"};
+    case errc::signature_mismatch:
+      return {"signature_mismatch", "the callee's function has another signature"};
+    case errc::remote_exception: return {"remote_exception", "the called function threw"};
+    case errc::pool_exhausted: return {"pool_exhausted", "too many calls wait inside handlers"};
+    case errc::not_owner: return {"not_owner", "the value lives on another worker"};
+    case errc::rref_creation_failed: return {"rref_creation_failed", "RRef creation failed"};
+    case errc::rref_deleted: return {"rref_deleted", "the value was deleted on its owner"};
+    case errc::no_context:
+      return {"no_context", "the thread is in no distributed autograd context"};
+    case errc::context_active:
+      return {"context_active", "the thread is in a distributed autograd context already"};
+    case errc::unknown_context:
+      return {"unknown_context", "could not find the distributed autograd context"};
+    case errc::unknown_message:
+      return {"unknown_message", "the context has no send function with that message id"};
+    case errc::invalid_root: return {"invalid_root", "a root cannot start a backward pass"};
+    case errc::pass_failed: return {"pass_failed", "the backward pass failed"};
+    case errc::pass_stuck:
+      return {"pass_stuck", "send functions wait for gradients that nobody will send"};
+    case errc::pass_aborted:
+      return {"pass_aborted", "another worker's failure ended the backward pass"};
   }
-  return nullptr;
+  return {};
 }
 
 constexpr int condition_of(int code) {
@@ -78,7 +97,7 @@ class DistgradCategory final : public boost::system::error_category {
  public:
   char const* name() const noexcept override { return "distgrad"; }
   std::string message(int value) const override {
-    auto const* text = sentence(static_cast<errc>(value));
+    auto const* text = words_of(static_cast<errc>(value)).sentence;
     return text ? text : "unknown distgrad error " + std::to_string(value);
   }
 };
@@ -118,7 +137,15 @@ DISTGRAD_DECL boost::system::error_condition make_error_condition(condition c) n
 }
 
 DISTGRAD_DECL bool is_known_errc(int value) noexcept {
-  return detail::sentence(static_cast<errc>(value)) != nullptr;
+  return detail::words_of(static_cast<errc>(value)).name != nullptr;
+}
+
+DISTGRAD_DECL std::string error_name(error_code const& code) {
+  if (!code) return "none";
+  auto const* name = code.category() == distgrad_category()
+                         ? detail::words_of(static_cast<errc>(code.value())).name
+                         : nullptr;
+  return name ? name : std::string(code.category().name()) + ":" + std::to_string(code.value());
 }
 
 DISTGRAD_DECL Error::Error(errc code, std::string const& what)
