@@ -9,14 +9,23 @@ install(TARGETS distgrad EXPORT distgradTargets
   FILE_SET bodies DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT distgradTargets NAMESPACE distgrad:: DESTINATION "${package_dir}")
 
-configure_package_config_file(cmake/distgradConfig.cmake.in distgradConfig.cmake
-  INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file(distgradConfigVersion.cmake
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES
-  "${CMAKE_CURRENT_BINARY_DIR}/distgradConfig.cmake"
   "${CMAKE_CURRENT_BINARY_DIR}/distgradConfigVersion.cmake"
-  cmake/DistgradDependencies.cmake cmake/DistgradTorch.cmake
-  cmake/DistgradSrc.cmake cmake/distgrad_src.cpp
+  cmake/distgradConfig.cmake cmake/DistgradDependencies.cmake cmake/DistgradTorch.cmake
   DESTINATION "${package_dir}")
+install(DIRECTORY cmake/components DESTINATION "${package_dir}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+# pkg-config. Debian's libtorch logs through glog, in inline functions as well.
+file(RELATIVE_PATH DISTGRAD_PC_PREFIX
+  "${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+get_target_property(libraries distgrad::torch INTERFACE_LINK_LIBRARIES)
+set(DISTGRAD_PC_LIBS)
+if(libraries MATCHES "libglog")
+  set(DISTGRAD_PC_LIBS " -lglog")
+endif()
+configure_file(cmake/distgrad.pc.in distgrad.pc @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/distgrad.pc"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")

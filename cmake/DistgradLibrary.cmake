@@ -1,5 +1,4 @@
-# distgrad::distgrad, the headers; distgrad::src, the same with everything that is no template
-# compiled once.
+# distgrad::distgrad, the headers.
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.hpp")
 file(GLOB_RECURSE bodies CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.ipp")
@@ -20,4 +19,12 @@ set_target_properties(distgrad PROPERTIES
   VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL}
   INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
 
-include(${CMAKE_CURRENT_LIST_DIR}/DistgradSrc.cmake)
+# Beside it what programs ask for by name: distgrad::src, and the extras whose needs are met here.
+file(GLOB components CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/components/*.cmake")
+foreach(component IN LISTS components)
+  unset(DISTGRAD_MISSING)
+  include("${component}")
+  if(DISTGRAD_MISSING)
+    message(STATUS "distgrad: ${DISTGRAD_MISSING}")
+  endif()
+endforeach()

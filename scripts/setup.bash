@@ -27,12 +27,11 @@ install_packages() {
     return
   }
   local missing=() package refreshed=''
-  for package in g++ cmake ninja-build ccache doctest-dev; do
+  for package in g++ cmake ninja-build ccache doctest-dev libssl-dev pkg-config; do
     is_installed "$package" || missing+=("$package")
   done
-  if [[ -n $libtorch ]]; then
-    usable_python >/dev/null || missing+=(python3-venv ca-certificates)
-  elif [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then
+  usable_python >/dev/null || missing+=(python3-venv ca-certificates)  # for what comes from PyPI
+  if [[ -z $libtorch && -z ${CMAKE_PREFIX_PATH:-} ]]; then
     for package in libtorch-dev libopenblas0-pthread; do
       is_installed "$package" || missing+=("$package")
     done

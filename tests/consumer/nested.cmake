@@ -1,14 +1,9 @@
-# Builds a project that has distgrad's sources as a subdirectory.
+# Builds a project that has distgrad's sources below its own: in a subdirectory, or by FetchContent.
 cmake_minimum_required(VERSION 3.24)
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
 
-function(run)
-  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
-
-file(REMOVE_RECURSE "${SCRATCH}")
-run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/nested" -B "${SCRATCH}/build"
-  -D "DISTGRAD_SOURCE=${SOURCE}")
-run("${CMAKE_COMMAND}" --build "${SCRATCH}/build")
+build_project("${CMAKE_CURRENT_LIST_DIR}/${PROJECT}"
+  -D "DISTGRAD_SOURCE=${SOURCE}" -D "FETCHCONTENT_SOURCE_DIR_DISTGRAD=${SOURCE}")
 run("${SCRATCH}/build/light")
 
 execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${SCRATCH}/build" --show-only
