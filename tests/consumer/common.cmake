@@ -40,13 +40,13 @@ function(expect_files folder)
   endif()
 endfunction()
 
-# The files every installed copy has, relative to its prefix, given where the CMake package is.
+# The files every installed copy has, relative to its prefix, with its CMake package in <package>.
 function(installed_files package out)
   file(GLOB_RECURSE headers RELATIVE "${SOURCE}"
     "${SOURCE}/include/distgrad/*.hpp" "${SOURCE}/include/distgrad/*.ipp")
+  file(GLOB components RELATIVE "${SOURCE}/cmake" "${SOURCE}/cmake/components/*")
   set(cmake distgradConfig.cmake distgradConfigVersion.cmake distgradTargets.cmake
-    DistgradDependencies.cmake DistgradTorch.cmake
-    components/beast.cmake components/src.cmake components/src.cpp components/tls.cmake)
+    DistgradDependencies.cmake DistgradTorch.cmake ${components})
   list(TRANSFORM cmake PREPEND "${package}/")
   set(${out} ${headers} ${cmake} share/pkgconfig/distgrad.pc PARENT_SCOPE)
 endfunction()
