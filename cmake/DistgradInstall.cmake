@@ -21,9 +21,9 @@ install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 # pkg-config. Debian's libtorch logs through glog, in inline functions as well.
 file(RELATIVE_PATH DISTGRAD_PC_PREFIX
   "${CMAKE_INSTALL_FULL_DATADIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
-get_target_property(libraries distgrad::torch INTERFACE_LINK_LIBRARIES)
+get_target_property(torch_libraries distgrad::torch INTERFACE_LINK_LIBRARIES)
 set(DISTGRAD_PC_LIBS)
-if(libraries MATCHES "libglog")
+if(torch_libraries MATCHES "libglog")
   set(DISTGRAD_PC_LIBS " -lglog")
 endif()
 configure_file(cmake/distgrad.pc.in distgrad.pc @ONLY)

@@ -1,5 +1,5 @@
 // One call and one backward pass between two workers of one process.
-#include <distgrad/engine/local_cluster.hpp>
+#include <distgrad/engine/local_cluster.hpp>  // first: clang 16 rejects ATen in C++20 otherwise
 
 #include <ATen/ops/full.h>
 

@@ -1,5 +1,4 @@
 #include <distgrad/tensor/tensor_meta.hpp>
-#include <distgrad/transport/tcp_transport.hpp>
 
 #include <boost/asio/ssl/context.hpp>
 #include <boost/beast/version.hpp>

@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
