@@ -5,9 +5,6 @@
 /// DISTGRAD_SEPARATE_COMPILATION (default: not defined). When defined in a whole program, headers
 /// only declare what is no template, and exactly one source file includes <distgrad/src.hpp>,
 /// which defines it. The CMake target `distgrad::src` does both.
-///
-/// DISTGRAD_IMPLEMENTATION (default: not defined) does the same in the one-file version, which has
-/// no <distgrad/src.hpp>: define it in exactly one source file, before the #include.
 #if defined(DISTGRAD_SEPARATE_COMPILATION)
 #define DISTGRAD_DECL
 #else
