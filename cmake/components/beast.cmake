@@ -10,6 +10,7 @@ if(NOT TARGET distgrad::beast)
     add_library(distgrad::beast ALIAS distgrad_beast)
     target_link_libraries(distgrad_beast INTERFACE distgrad::distgrad)
   else()
-    set(DISTGRAD_MISSING "component 'beast' needs the headers of Boost.Beast, which Boost here lacks")
+    string(CONCAT DISTGRAD_MISSING
+      "component 'beast' needs the headers of Boost.Beast, which Boost here lacks")
   endif()
 endif()

@@ -1,5 +1,5 @@
-# Creates the Conan package on the system's libtorch and Boost, and runs its test package. Conan comes
-# from PyPI into TOOLS, where it stays from one run to the next.
+# Creates the Conan package on the system's libtorch and Boost, and runs its test package. Conan
+# comes from PyPI into TOOLS, where it stays from one run to the next.
 cmake_minimum_required(VERSION 3.24)
 include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
 

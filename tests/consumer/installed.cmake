@@ -30,7 +30,8 @@ endforeach()
 
 # A user links these, made anew on his machine, and nothing else.
 file(READ "${SCRATCH}/moved/${package_dir}/distgradTargets.cmake" targets)
-string(REGEX MATCHALL "INTERFACE_LINK_LIBRARIES \"[^\"]*\"|add_library\\([^)]*\\)" linked "${targets}")
+string(REGEX MATCHALL
+  "INTERFACE_LINK_LIBRARIES \"[^\"]*\"|add_library\\([^)]*\\)" linked "${targets}")
 set(wanted "add_library(distgrad::distgrad INTERFACE IMPORTED)"
   "INTERFACE_LINK_LIBRARIES \"distgrad::torch;Boost::headers;Threads::Threads\"")
 if(NOT linked STREQUAL wanted)

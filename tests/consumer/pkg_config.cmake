@@ -20,9 +20,10 @@ run($ENV{CXX} -std=c++20 "${CMAKE_CURRENT_LIST_DIR}/light/light.cpp" ${flags}
 run("${SCRATCH}/light")
 
 # libtorch elsewhere is one variable.
-execute_process(COMMAND "${PKG_CONFIG}" --define-variable=torch_prefix=/opt/torch --cflags --libs distgrad
+set(elsewhere --define-variable=torch_prefix=/opt/torch)
+execute_process(COMMAND "${PKG_CONFIG}" ${elsewhere} --cflags --libs distgrad
   OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
-foreach(flag "-I/opt/torch/include" "-I/opt/torch/include/torch/csrc/api/include" "-L/opt/torch/lib")
+foreach(flag -I/opt/torch/include -I/opt/torch/include/torch/csrc/api/include -L/opt/torch/lib)
   if(NOT "${flags} " MATCHES "${flag}[ \n]")
     message(FATAL_ERROR "no ${flag} in ${flags}")
   endif()

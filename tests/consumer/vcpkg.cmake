@@ -1,5 +1,5 @@
-# Runs the overlay port without vcpkg: its manifest is parsed, its portfile is included with stand-ins
-# for vcpkg's functions, and a program is built with the result.
+# Runs the overlay port without vcpkg: its manifest is parsed, its portfile is included with
+# stand-ins for vcpkg's functions, and a program is built with the result.
 cmake_minimum_required(VERSION 3.24)
 include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
 
