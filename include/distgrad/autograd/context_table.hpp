@@ -9,6 +9,7 @@
 
 #include <distgrad/autograd/dist_autograd_context.hpp>
 #include <distgrad/config.hpp>
+#include <distgrad/core/bounds.hpp>
 #include <distgrad/core/ids.hpp>
 
 namespace distgrad {
@@ -20,6 +21,7 @@ class ContextTable {
  public:
   explicit ContextTable(IdSource& ids) : ids_(ids) {}
 
+  /// @throws Error `limit_reached`, here and below beyond DISTGRAD_MAX_CONTEXTS.
   ContextPtr create();
   /// The context, made here if this worker did not know it.
   /// @throws Error `unknown_context` if it was released before: a late message must not bring it
@@ -47,7 +49,8 @@ class ContextTable {
   /// Ids that must not come back, oldest first; more than `max_released` are forgotten.
   std::unordered_set<ContextId> released_;
   std::deque<ContextId> released_order_;
-  static constexpr std::size_t max_released = 65536;
+  static constexpr std::size_t max_released =
+      bounds::contexts.most != 0 ? 16 * bounds::contexts.most : 65536;
 };
 
 /// While it lives, the calling thread is in no context of any engine.

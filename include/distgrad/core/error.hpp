@@ -25,6 +25,7 @@ enum class errc : int {
   internal = 8,          ///< An invariant of the library does not hold; please report it.
   remote_unknown = 9,    ///< A peer reported an error number this version does not know.
   not_supported = 10,    ///< The operation is not available in this configuration.
+  limit_reached = 11,    ///< A bound that was set when the program was built leaves no room.
   // wire
   bad_magic = 20,         ///< The bytes are no distgrad frame.
   version_mismatch = 21,  ///< The peer speaks another protocol version.

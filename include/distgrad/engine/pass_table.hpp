@@ -9,6 +9,7 @@
 #include <distgrad/autograd/context_table.hpp>
 #include <distgrad/autograd/recorder.hpp>
 #include <distgrad/config.hpp>
+#include <distgrad/core/bounds.hpp>
 #include <distgrad/engine/pass.hpp>
 
 namespace distgrad {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <distgrad/config.hpp>
+#include <distgrad/core/bounds.hpp>
 #include <distgrad/core/services.hpp>
 #include <distgrad/rpc/caller.hpp>
 #include <distgrad/rpc/dispatcher.hpp>
@@ -55,8 +56,12 @@ class RpcAgent {
                    std::optional<std::chrono::nanoseconds> timeout, Draft draft,
                    OnResult on_result);
 
-  /// Runs, on the compute pool, the function an arrived request asks for.
+  /// Runs, on the compute pool, the function an arrived request asks for. When this worker serves
+  /// as many calls as it may, declines it.
   void invoke(FunctionEntry const& function, Arrival arrival, OnInvoked on_invoked);
+  /// Ends a request with `error` instead; remote references among its arguments are counted out.
+  void decline(FunctionEntry const& function, Arrival arrival, OnInvoked on_invoked,
+               std::exception_ptr error);
 
   /// Answers a request. Any thread.
   void answer(WorkerId to, CallId call, Draft draft, CallState const& state);
@@ -69,6 +74,8 @@ class RpcAgent {
  private:
   class Invocation;
 
+  /// What waits to be sent is counted for DISTGRAD_MAX_UNSENT_BYTES.
+  void send(WorkerId to, Message message, SendCompletion done);
   void on_call(WorkerId from, Message message);
   void on_answer(std::string_view function, std::exception_ptr error, WorkerId from,
                  Message message, OnResult& on_result,
@@ -80,9 +87,10 @@ class RpcAgent {
   Interceptor* interceptor_ = nullptr;
   Services services_;
   Registry registry_;
+  Places places_{bounds::calls};
   Caller caller_;
   Dispatcher dispatcher_;
-  std::atomic<std::size_t> running_{0};
+  std::atomic<std::size_t> running_{0}, unsent_bytes_{0};
 };
 
 }  // namespace distgrad

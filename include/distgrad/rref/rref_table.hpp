@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <distgrad/config.hpp>
+#include <distgrad/core/bounds.hpp>
 #include <distgrad/core/future.hpp>
 #include <distgrad/rpc/agent.hpp>
 #include <distgrad/rref/fork_protocol.hpp>
@@ -53,6 +54,7 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   RRefTable(RpcAgent& agent, IdSource& ids);
 
   /// A handle to a value that lives here.
+  /// @throws Error `limit_reached`, here and in `create` beyond DISTGRAD_MAX_RREFS.
   RRefHandlePtr make_local(ErasedValue value);
 
   /// Asks `owner` to run a function and keep its result.
@@ -99,12 +101,13 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   void on_fetch(WorkerId from, Message message);
   void on_control(WorkerId from, Message const& message);
   void on_peer_lost(WorkerId peer);
-  void run_creation(std::shared_ptr<OwnerRRef> const& value, FunctionEntry const& function,
-                    Arrival arrival);
+  OnInvoked on_created(std::shared_ptr<OwnerRRef> const& value, FunctionEntry const& function,
+                       CallId call);
   void answer_fetch(WorkerId from, CallId call, ErasedValue const& value, CallState const& state);
   void drop(RRefHandle const& handle) noexcept;
 
   std::shared_ptr<OwnerRRef> entry(RRefId id);
+  std::size_t references() const { return protocol_.owner_entries() + protocol_.users(); }
   /// Runs `decide` on the protocol under the lock, then does what it wants done.
   template <class Decide>
   auto with_protocol(Decide&& decide);

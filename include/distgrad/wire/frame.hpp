@@ -51,9 +51,21 @@ enum class FrameKind : std::uint16_t {
 
 /// Sizes a worker accepts from its peers; checked before memory is taken.
 struct FrameLimits {
-  std::uint64_t max_metadata_bytes = std::uint64_t{64} << 20;
-  std::uint64_t max_payload_bytes = std::uint64_t{1} << 40;
-  std::uint32_t max_buffers = 1u << 20;
+  std::uint64_t max_metadata_bytes = bounded(std::uint64_t{64} << 20);
+  std::uint64_t max_payload_bytes = bounded(std::uint64_t{1} << 40);
+  /// Each takes eight bytes in the frame.
+  std::uint32_t max_buffers = static_cast<std::uint32_t>(bounded(std::uint64_t{8} << 20) / 8);
+
+  /// `bytes`, or what DISTGRAD_MAX_FRAME_BYTES allows of them.
+  static constexpr std::uint64_t bounded(std::uint64_t bytes) {
+    constexpr std::uint64_t most = DISTGRAD_MAX_FRAME_BYTES;
+    return most == 0 || bytes < most ? bytes : most;
+  }
+  /// Whether DISTGRAD_MAX_FRAME_BYTES allows these.
+  bool are_allowed() const {
+    return bounded(max_metadata_bytes) == max_metadata_bytes &&
+           bounded(max_payload_bytes) == max_payload_bytes && bounded(max_buffers) == max_buffers;
+  }
 };
 
 /// The fixed start of every frame. On the wire it is 40 bytes, little-endian:

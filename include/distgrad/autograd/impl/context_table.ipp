@@ -27,19 +27,19 @@ inline Error unknown_context(ContextId id, char const* why) {
 DISTGRAD_DECL ContextPtr ContextTable::create() {
   auto context = std::make_shared<DistAutogradContext>(ids_.next<ContextId>());
   std::lock_guard lock(mutex_);
+  bounds::contexts.require_room(contexts_.size());
   contexts_.emplace(context->id(), context);
   return context;
 }
 
 DISTGRAD_DECL ContextPtr ContextTable::get_or_create(ContextId id) {
   std::lock_guard lock(mutex_);
-  auto& context = contexts_[id];
-  if (context) return context;
+  if (auto const at = contexts_.find(id); at != contexts_.end()) return at->second;
   if (!id.is_valid() || released_.contains(id)) {
-    contexts_.erase(id);
     throw detail::unknown_context(id, "; it was released before this message arrived");
   }
-  return context = std::make_shared<DistAutogradContext>(id);
+  bounds::contexts.require_room(contexts_.size());
+  return contexts_.emplace(id, std::make_shared<DistAutogradContext>(id)).first->second;
 }
 
 DISTGRAD_DECL ContextPtr ContextTable::find(ContextId id) const {

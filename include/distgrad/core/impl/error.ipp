@@ -25,11 +25,14 @@ constexpr ErrorWords words_of(errc e) {
     case errc::remote_unknown:
       return {"remote_unknown", "the peer reported an error this version does not know"};
     case errc::not_supported: return {"not_supported", "not supported in this configuration"};
+    case errc::limit_reached:
+      return {"limit_reached", "a bound set when the program was built leaves no room"};
     case errc::bad_magic: return {"bad_magic", "the bytes are no distgrad frame"};
     case errc::version_mismatch:
       return {"version_mismatch", "the peer speaks another protocol version"};
     case errc::frame_too_large:
-      return {"frame_too_large", "a length in the frame exceeds the configured limit"};
+      return {"frame_too_large", "a length in the frame exceeds EngineOptions::limits, which are at most "
+                                  "DISTGRAD_MAX_FRAME_BYTES"};
     case errc::truncated: return {"truncated", "the bytes end before the value does"};
     case errc::unknown_worker: return {"unknown_worker", "no such worker in the group"};
     case errc::address_in_use: return {"address_in_use", "another program listens on the port"};

@@ -241,6 +241,7 @@ DISTGRAD_DECL PassTable::PassPtr PassTable::add(PassId const& id, ContextPtr con
   pass->on_finished([this, id] { finished(id); });
   pass->on_nested([this](NestedPass& part) { run_nested(part); });
   std::lock_guard lock(mutex_);
+  if (!passes_.contains(id)) bounds::passes.require_room(passes_.size());
   return passes_.try_emplace(id, std::move(pass)).first->second;
 }
 

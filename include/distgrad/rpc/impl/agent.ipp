@@ -40,24 +40,39 @@ inline bool was_refused_unread(std::exception_ptr const& error) {
 DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view function,
                                          std::optional<std::chrono::nanoseconds> timeout,
                                          Draft draft, OnResult on_result) {
+  bounds::unsent_bytes.require_room(unsent_bytes_.load());
+  auto place = places_.take();
   auto const to = draft.to();
   auto const state = interceptor_ ? interceptor_->current() : nullptr;
   auto message = draft.seal(kind, {}, *host_, interceptor_, state, true);
   auto const call = caller_.begin(
       to, function, timeout.value_or(rpc_timeout()),
-      [this, to, function, on_result = std::move(on_result),
-       undo = draft.take_if_undelivered()](std::exception_ptr error, Message answer) mutable {
+      [this, to, function, on_result = std::move(on_result), undo = draft.take_if_undelivered(),
+       place = std::move(place)](std::exception_ptr error, Message answer) mutable {
+        place.reset();  // who sees the answer may call again
         on_answer(function, std::move(error), to, std::move(answer), on_result, undo);
       });
   message.call = call;
   if (caller_.is_turn_overdue()) host_->wake();
-  host_->send(to, std::move(message), [this, call, to, function](error_code code) {
+  send(to, std::move(message), [this, call, to, function](error_code code) {
     if (!code) return;
     auto const text = "the call of '" + std::string(function) + "' could not be sent to worker '" +
                       membership_.name(to) + "': " + code.message();
     caller_.fail(call, std::make_exception_ptr(Error(code, text)));
   });
   return call;
+}
+
+DISTGRAD_DECL void RpcAgent::send(WorkerId to, Message message, SendCompletion done) {
+  if (bounds::unsent_bytes.most == 0) return host_->send(to, std::move(message), std::move(done));
+  auto const header = message.header();
+  auto const bytes = static_cast<std::size_t>(header.metadata_bytes + header.payload_bytes);
+  unsent_bytes_ += bytes;
+  host_->send(to, std::move(message),
+              [this, bytes, done = std::move(done)](error_code code) mutable {
+                unsent_bytes_ -= bytes;
+                done(code);
+              });
 }
 
 DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception_ptr error,
@@ -134,6 +149,14 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
     agent_.host().wake();
   }
 
+  void decline(std::exception_ptr const& error) {
+    try {
+      arrival_.open(agent_.host(), nullptr, true);
+    } catch (...) {  // what could be read was
+    }
+    drop_arguments();
+    finish(error);
+  }
   void decode() {
     try {
       open();
@@ -206,15 +229,33 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
 
 DISTGRAD_DECL void RpcAgent::invoke(FunctionEntry const& function, Arrival arrival,
                                     OnInvoked on_invoked) {
+  bool const is_busy = !bounds::calls.has_room(running_.load());
+  if (is_busy || !bounds::unsent_bytes.has_room(unsent_bytes_.load())) {
+    auto const& bound = is_busy ? bounds::calls : bounds::unsent_bytes;
+    return decline(function, std::move(arrival), std::move(on_invoked),
+                   std::make_exception_ptr(bound.exceeded()));
+  }
   auto invocation =
       std::make_shared<Invocation>(*this, function, std::move(arrival), std::move(on_invoked));
   host_->submit(Invocation::priority, [invocation = std::move(invocation)] { invocation->decode(); });
 }
 
+DISTGRAD_DECL void RpcAgent::decline(FunctionEntry const& function, Arrival arrival,
+                                     OnInvoked on_invoked, std::exception_ptr error) {
+  std::make_shared<Invocation>(*this, function, std::move(arrival), std::move(on_invoked))
+      ->decline(error);
+}
+
 DISTGRAD_DECL void RpcAgent::answer(WorkerId to, CallId call, Draft draft, CallState const& state) {
   auto message = draft.seal(FrameKind::reply, call, *host_, interceptor_, state, false);
   draft.take_if_undelivered();  // only the loss of the peer could keep it from being read
-  host_->send(to, std::move(message));
+  send(to, std::move(message), [this, to, call](error_code code) {
+    // The peer is there, and would wait for ever.
+    if (code == errc::frame_too_large) {
+      answer_error(to, call, {}, std::make_exception_ptr(Error(code, "the answer: " +
+                                                                         code.message())));
+    }
+  });
 }
 
 DISTGRAD_DECL void RpcAgent::answer_error(WorkerId to, CallId call, std::string_view function,

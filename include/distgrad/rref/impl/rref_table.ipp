@@ -128,6 +128,7 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::make_local(ErasedValue value) {
   auto const id = ids_.next<RRefId>();
   auto const self = agent().membership().self().id;
   auto const local = with_protocol([&] {
+    bounds::rrefs.require_room(references());
     protocol_.created_locally(id);
     return entry(id);
   });
@@ -144,6 +145,7 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::create(WorkerId owner, std::string_view f
   bool const here = owner == agent.membership().self().id;
   RRefControl control;
   auto const local = with_protocol([&] {
+    bounds::rrefs.require_room(references());
     control = protocol_.remote_created(id, fork, owner);
     return here ? entry(id) : nullptr;
   });
@@ -189,8 +191,11 @@ DISTGRAD_DECL void RRefTable::on_create(WorkerId from, Message message) {
     return engine_.answer_error(from, call, function, std::current_exception());
   }
   std::shared_ptr<OwnerRRef> value;
+  bool has_room = true;
   auto const verdict = with_protocol([&] {
     if (!agent_) return CreateVerdict::cancelled;
+    // Of what it asks itself for, the reference is counted already.
+    has_room = from == engine_.membership().self().id || bounds::rrefs.has_room(references());
     auto const v = protocol_.on_create(from, control);
     if (v == CreateVerdict::run) value = this->entry(control.rref);
     return v;
@@ -199,21 +204,23 @@ DISTGRAD_DECL void RRefTable::on_create(WorkerId from, Message message) {
   engine_.answer(from, call, Draft(from, engine_.services()), nullptr);
   if (verdict != CreateVerdict::run) return;
   auto const prefix_bytes = message.metadata.size() - in.remaining_bytes();
-  run_creation(value, *entry, Arrival(from, std::move(message), prefix_bytes));
+  Arrival arrival(from, std::move(message), prefix_bytes);
+  auto done = on_created(value, *entry, call);
+  if (has_room) return engine_.invoke(*entry, std::move(arrival), std::move(done));
+  engine_.decline(*entry, std::move(arrival), std::move(done),
+                  std::make_exception_ptr(bounds::rrefs.exceeded()));
 }
 
-DISTGRAD_DECL void RRefTable::run_creation(std::shared_ptr<OwnerRRef> const& value,
-                                           FunctionEntry const& function, Arrival arrival) {
-  auto const call = arrival.call();
-  engine_.invoke(function, std::move(arrival),
-                 [this, value, call, &function](std::exception_ptr error, BoundCall* bound,
-                                                CallState const&) {
-                   if (!error) return value->set_value(bound->take_result());
-                   auto report = describe(error);
-                   value->set_error(std::make_exception_ptr(
-                       RemoteError(report.code, engine_.membership().self().name, function.name,
-                                   call, std::move(report.text))));
-                 });
+DISTGRAD_DECL OnInvoked RRefTable::on_created(std::shared_ptr<OwnerRRef> const& value,
+                                              FunctionEntry const& function, CallId call) {
+  return [this, value, call, &function](std::exception_ptr error, BoundCall* bound,
+                                        CallState const&) {
+    if (!error) return value->set_value(bound->take_result());
+    auto report = describe(error);
+    value->set_error(std::make_exception_ptr(RemoteError(
+        report.code, engine_.membership().self().name, function.name, call,
+        std::move(report.text))));
+  };
 }
 
 DISTGRAD_DECL ForkData RRefTable::share(RRefHandle const& handle, WorkerId to) {
@@ -244,6 +251,11 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::receive(ForkData const& data,
     if (r.state == ForkState::failed && !r.owner) protocol_.release(data.fork);
     if (r.owner && r.state != ForkState::failed) {
       local = entry(data.rref);
+    } else if (bounds::rrefs.most != 0 && references() > bounds::rrefs.most) {
+      // It is here now, and goes with the call that is declined for it.
+      Promise<void> declined(agent.shared_host());
+      declined.set_error(std::make_exception_ptr(bounds::rrefs.exceeded()));
+      confirmed = declined.future();
     } else if (!r.owner && r.state == ForkState::pending) {
       auto promise = std::make_shared<Promise<void>>(agent.shared_host());
       confirmed = promise->future();
