@@ -568,7 +568,8 @@ void on_inline_workers() {
   rig::Cluster<2, InlineEngine> cluster;
   std::atomic<bool> ending = false;
   std::thread driver([&] {
-    while (!ending) cluster[1].poll(distgrad::Clock::now() + std::chrono::milliseconds(10));
+    while (!ending)
+      cluster[1].poll({.until = distgrad::Clock::now() + std::chrono::milliseconds(10)});
   });
   Workers const w(cluster);
   make_weights(w);

@@ -50,7 +50,7 @@ class Driver {
  public:
   explicit Driver(Engine& engine)
       : thread_([this, &engine] {
-          while (!ending_) engine.poll(Clock::now() + 10ms);
+          while (!ending_) engine.poll({.until = Clock::now() + 10ms});
         }) {}
   ~Driver() {
     ending_ = true;

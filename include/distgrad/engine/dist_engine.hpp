@@ -6,6 +6,7 @@
 
 #include <distgrad/engine/engine_options.hpp>
 #include <distgrad/engine/policy_host.hpp>
+#include <distgrad/engine/poll_budget.hpp>
 #include <distgrad/engine/worker.hpp>
 #include <distgrad/rendezvous/environment.hpp>
 #include <distgrad/rendezvous/tcp_rendezvous.hpp>
@@ -36,7 +37,7 @@ class DistEngine : public Worker {
   /// Meets the group and begins to serve.
   /// @throws Error, within `options.rendezvous_timeout`: `invalid_name`, `invalid_argument`,
   /// `duplicate_name`, `duplicate_rank`, `world_size_mismatch`, `address_in_use`, `unreachable`,
-  /// `timeout`, `bad_secret`; the text says who and where.
+  /// `timeout`, `bad_secret`; the text says who and where. `limit_reached`: config.hpp.
   explicit DistEngine(Options options);
   ~DistEngine() { stop(); }
   DistEngine(DistEngine const&) = delete;
@@ -57,12 +58,22 @@ class DistEngine : public Worker {
   /// Waits for handlers that run. Twice is once.
   void stop() noexcept;
 
-  /// With queues that have no thread: handles what has arrived and runs what is ready, waiting for
-  /// it until `until`. @return whether anything was done or may have been.
-  bool poll(time_point until = time_point::min())
+  /// With queues that have no thread: takes in what has arrived, runs what is ready and looks after
+  /// deadlines, within a budget. Half of its steps are for messages, so that neither they nor tasks
+  /// wait for all of the others.
+  PollResult poll(PollBudget const& budget = {})
     requires(Queues::is_inline)
   {
-    return turns_->turn(until);
+    return turns_->poll(budget);
+  }
+  /// What a loop of the program's own waits on, the way poll(2) takes it: as soon as one of these
+  /// is ready, or `PollResult::next` has come, `poll` has something to do. Ask again after each
+  /// `poll`: connections come and go. docs/embedded.md shows a whole loop.
+  /// @throws Error when there are no more descriptors. @threads the one that calls `poll`.
+  std::vector<pollfd> native_handles()
+    requires(Queues::is_inline && WaitableTransport<Transport>)
+  {
+    return host_->transport.native_handles();
   }
 
  private:

@@ -96,6 +96,22 @@ class PolicyHost final : public Host {
       continuation();
     };
   }
+  /// @return events handled, at most `limit` where the transport can count them.
+  std::size_t run_transport(time_point until, std::size_t limit) {
+    if constexpr (BoundedTransport<Transport>) {
+      return transport.run_until(until, limit);
+    } else {
+      return transport.run_until(until);
+    }
+  }
+  /// @return tasks run, at most `limit` where the queues can count them.
+  std::size_t run_tasks(std::size_t limit) {
+    if constexpr (requires { queues.poll(limit); }) {
+      return queues.poll(limit);
+    } else {
+      return queues.poll();
+    }
+  }
   bool drive(time_point until) override {
     if constexpr (Queues::is_inline) {
       if (auto* engine = engine_.load()) return engine->turn(until);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <limits>
 #include <mutex>
 
 #include <c10/core/Event.h>
@@ -28,8 +29,9 @@ class InlineQueues {
 
   /// Adds a task; after `stop` it is dropped.
   void submit(c10::Device device, ReadyTask task);
-  /// Runs as many tasks as are ready now, on the calling thread. @return how many it ran.
-  std::size_t poll();
+  /// Runs as many tasks as are ready now, but at most `limit`, on the calling thread. @return how
+  /// many it ran.
+  std::size_t poll(std::size_t limit = std::numeric_limits<std::size_t>::max());
   /// `wake` is called after every `submit`, on the submitting thread: it ends the sleep of
   /// whoever polls. It must not throw and may be called on several threads at once.
   void on_submit(unique_function<void()> wake) { wake_ = std::move(wake); }

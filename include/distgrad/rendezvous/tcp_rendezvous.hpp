@@ -22,12 +22,12 @@ class TcpRendezvous {
     std::string master_address = "127.0.0.1";
     /// 0 only for rank 0, together with `on_listening`: a free port, chosen by the kernel.
     std::uint16_t master_port = 0;
-    std::string job_secret;
+    std::string job_secret = {};
     /// Where rank 0 listens. Empty: on `master_address` only if that is the loopback interface,
     /// otherwise on all interfaces, IPv6 and IPv4.
-    std::string bind_address;
+    std::string bind_address = {};
     /// Called on rank 0 with the port, before anybody is waited for.
-    std::function<void(std::uint16_t)> on_listening;
+    std::function<void(std::uint16_t)> on_listening = {};
   };
 
   explicit TcpRendezvous(Options options) : options_(std::move(options)) {}

@@ -244,6 +244,21 @@ bool eventually(Step step) {
   return false;
 }
 
+/// Sleeps as a loop outside of the library does, with poll(2) on the handles of all `transports`.
+/// @return false if nothing was ready in time.
+template <class... Transport>
+bool sleep_on_handles(Transport&... transports) {
+  std::vector<pollfd> handles;
+  std::chrono::nanoseconds longest = patience;
+  for (auto* transport : {&transports...}) {
+    for (auto const& handle : transport->native_handles()) handles.push_back(handle);
+    longest = std::min(longest, transport->longest_sleep());
+  }
+  auto const timeout = std::chrono::ceil<milliseconds>(longest);
+  return ::poll(handles.data(), handles.size(), static_cast<int>(timeout.count())) > 0 ||
+         longest < patience;
+}
+
 TEST_CASE_TEMPLATE_DEFINE("a transport keeps its contract", Rig, transport_conformance) {
   Completions completions;
 
@@ -512,6 +527,60 @@ TEST_CASE_TEMPLATE_DEFINE("a transport keeps its contract", Rig, transport_confo
     auto const until = Clock::now() + milliseconds(5);
     while (Clock::now() < until) group[0].run_until(until);
     CHECK(group.sink(0).arrivals().empty());
+  }
+
+  SUBCASE("run_until with a limit delivers no more, and leaves the others for later") {
+    if constexpr (BoundedTransport<typename Rig::Transport>) {
+      constexpr std::size_t messages = 100, limit = 3;
+      TransportGroup<Rig> group(2);
+      group.start();
+      group.run(0);
+      for (std::uint64_t i = 0; i < messages; ++i) {
+        group[0].async_send({1}, numbered_message(i, "other"), nullptr);
+        group[1].async_send({1}, numbered_message(i, "itself"), nullptr);
+      }
+      std::size_t before = 0, most = 0;
+      REQUIRE(eventually([&] {
+        group[1].run_until(Clock::now() + milliseconds(before % 2), limit);
+        auto const after = group.sink(1).arrivals().size();
+        most = std::max(most, after - std::exchange(before, after));
+        return after == 2 * messages;
+      }));
+      CHECK(most <= limit);
+      CHECK(is_in_order(group.sink(1).arrivals(), {0}, 0));
+      CHECK(is_in_order(group.sink(1).arrivals(), {1}, 0));
+    }
+  }
+
+  SUBCASE("who sleeps on the native handles misses nothing, and is not woken for nothing") {
+    if constexpr (WaitableTransport<typename Rig::Transport>) {
+      TransportGroup<Rig> group(2);
+      group.start();
+      auto const turn = [&](std::size_t count) {
+        while (group[0].run_until(time_point::min()) + group[1].run_until(time_point::min())) {
+        }
+        bool const done = group.sink(0).arrivals().size() == 2 * count &&
+                          group.sink(1).arrivals().size() == 2 * count;
+        if (!done) REQUIRE(sleep_on_handles(group[0], group[1]));
+        return done;
+      };
+      for (std::size_t i = 0; i < 20; ++i) {
+        for (std::uint32_t from : {0, 1}) {
+          auto const payload = patterned_buffer(i % 5 == 0 ? std::size_t{8} << 20 : 8, 1);
+          group[from].async_send({0}, numbered_message(i, "", {payload}), completions.next());
+          group[from].async_send({1}, numbered_message(i, "", {payload}), completions.next());
+        }
+        REQUIRE(eventually([&] { return turn(i + 1); }));
+      }
+      for (std::size_t i : {0, 1}) {
+        group[i].native_handles();  // the first ones may be ready: what came before is not known
+        group[i].run_until(time_point::min());
+        auto handles = group[i].native_handles();
+        CHECK(::poll(handles.data(), handles.size(), 0) == 0);
+        group[i].wake();
+        CHECK(::poll(handles.data(), handles.size(), 0) == 1);
+      }
+    }
   }
 
   SUBCASE("a worker that closes is reported so, after all it sent before") {

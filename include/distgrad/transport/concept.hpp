@@ -1,4 +1,6 @@
 #pragma once
+#include <poll.h>
+
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -69,5 +71,21 @@ concept TransportPolicy =
       { t.wake() } noexcept -> std::same_as<void>;
       { t.close() } noexcept -> std::same_as<void>;
     };
+
+/// A transport that can stop after a number of events, so that `DistEngine::poll` keeps within its
+/// budget: `run_until(until, limit)` delivers at most `limit` messages, and leaves the others.
+template <class T>
+concept BoundedTransport = TransportPolicy<T> && requires(T& t, time_point until,
+                                                          std::size_t limit) {
+  { t.run_until(until, limit) } -> std::same_as<std::size_t>;
+};
+
+/// A transport that a loop outside of the library can wait for. Between two `run_until`, as soon as
+/// there is something to do, one of `native_handles` is ready, or `longest_sleep` has passed.
+template <class T>
+concept WaitableTransport = TransportPolicy<T> && requires(T& t) {
+  { t.native_handles() } -> std::same_as<std::vector<pollfd>>;
+  { t.longest_sleep() } -> std::same_as<std::chrono::nanoseconds>;
+};
 
 }  // namespace distgrad

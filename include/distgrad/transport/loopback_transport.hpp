@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,8 +54,13 @@ class LoopbackTransport {
   /// @threads any.
   void async_send(WorkerId to, Message message, SendCompletion done);
   /// Delivers what is there, waiting for it until `until`; `time_point::min()` does not wait.
-  /// @return items handled. @threads one at a time, after `start`.
-  std::size_t run_until(time_point until);
+  /// @return items handled, at most `limit`. @threads one at a time, after `start`.
+  std::size_t run_until(time_point until,
+                        std::size_t limit = std::numeric_limits<std::size_t>::max());
+  /// One descriptor, readable when something is there.
+  /// @throws Error when there are no more descriptors. @threads as `run_until`.
+  std::vector<pollfd> native_handles();
+  std::chrono::nanoseconds longest_sleep() const { return std::chrono::nanoseconds::max(); }
   /// Makes the running or else the next `run_until` return. @threads any.
   void wake() noexcept;
   /// Says goodbye to all peers. Messages handed over before still arrive. @threads any.
@@ -86,7 +92,7 @@ class LoopbackTransport {
   std::uint64_t last_token_ = 0;
 };
 
-static_assert(TransportPolicy<LoopbackTransport>);
+static_assert(BoundedTransport<LoopbackTransport> && WaitableTransport<LoopbackTransport>);
 
 }  // namespace distgrad
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -57,8 +58,17 @@ class TcpTransport {
   /// @threads any.
   void async_send(WorkerId to, Message message, SendCompletion done);
   /// Handles at least one event, waiting for it until `until`; `time_point::min()` does not wait.
-  /// @return events handled. @threads one at a time, after `start`.
-  std::size_t run_until(time_point until);
+  /// @return events handled, at most `limit`; each delivers at most one message then.
+  /// @threads one at a time, after `start`.
+  std::size_t run_until(time_point until,
+                        std::size_t limit = std::numeric_limits<std::size_t>::max());
+  /// The listener, the open connections, and a descriptor for what needs no socket. Changes with
+  /// every `run_until`. @throws Error when there are no more descriptors.
+  /// @threads the one that calls `run_until`.
+  std::vector<pollfd> native_handles();
+  /// While connections are being made or greeted, which needs timers and sockets that are no
+  /// handles, 10 ms; otherwise for ever. @threads the one that calls `run_until`.
+  std::chrono::nanoseconds longest_sleep();
   /// Makes the running or else the next `run_until` return. @threads any.
   void wake() noexcept;
   /// Writes what waits, for at most a second, says goodbye, and ends all connections.
@@ -73,6 +83,7 @@ class TcpTransport {
   void end(bool with_goodbye) noexcept;
   void flush_all() noexcept;
   void release_sockets() noexcept;
+  std::size_t run_events(time_point until, std::size_t limit);
 
   detail::TcpShared shared_;  // first: all below refer to it
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -91,7 +102,7 @@ class TcpTransport {
   bool ended_ = false;
 };
 
-static_assert(TransportPolicy<TcpTransport>);
+static_assert(BoundedTransport<TcpTransport> && WaitableTransport<TcpTransport>);
 
 }  // namespace distgrad
 

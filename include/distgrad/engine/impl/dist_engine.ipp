@@ -13,13 +13,41 @@ struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
   /// @return false if another thread takes the turns now.
   bool turn(time_point until) override {
     std::unique_lock lock(mutex, std::try_to_lock);
-    if (!lock) return false;
+    if (lock) steps_within({.until = until});
+    return lock.owns_lock();
+  }
+  PollResult poll(PollBudget const& budget) {
+    std::unique_lock lock(mutex, std::try_to_lock);
+    if (!lock) return {0, host.clock().now() + milliseconds(1)};  // another thread does the work
+    auto const done = steps_within(budget);
+    return {done, done != 0 ? time_point::min() : next_poll()};
+  }
+  time_point next_poll() {
+    auto const next = core->next_turn();
+    if constexpr (WaitableTransport<Transport>) {
+      auto const now = host.clock().now();
+      auto const longest = host.transport.longest_sleep();
+      if (longest < time_point::max() - now) return std::min(next, now + longest);
+    }
+    return next;
+  }
+  std::size_t steps_within(PollBudget const& budget) {
     c10::AutoGradMode const on(true);  // the mode in which the caller waits is not that of handlers
-    if (host.queues.poll() != 0) until = time_point::min();
-    host.transport.run_until(std::min(until, core->next_turn()));
+    detail::PollAllowance left(budget, host.clock());
+    auto const run_tasks = [this](std::size_t limit) { return host.run_tasks(limit); };
+    auto done = left.spend(share_of_tasks(budget.steps), run_tasks);
+    auto until = done == 0 ? std::min(budget.until, core->next_turn()) : time_point::min();
+    done += left.spend(left.left(), [&](std::size_t limit) {
+      return host.run_transport(std::exchange(until, time_point::min()), limit);
+    });
     core->on_loop(host.clock().now());  // after the sleep: it may end what the caller waits for
-    host.queues.poll();
-    return true;
+    if (left.has_time()) done += left.spend(left.left(), run_tasks);
+    return done;
+  }
+  /// Half of the steps; of an odd number the larger half every other time.
+  std::size_t share_of_tasks(std::size_t steps) {
+    rounds_up = !rounds_up;
+    return steps / 2 + (rounds_up && steps % 2 != 0);
   }
   void run() {
     while (!ending.load()) {
@@ -31,13 +59,14 @@ struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
   Host& host;
   std::shared_ptr<EngineCore> core;
   std::recursive_mutex mutex;  // a handler that waits takes turns inside a turn
+  bool rounds_up = false;
   std::atomic<bool> ending{false};
 };
 
 namespace detail {
 
 inline void check_options(std::string const& name, int rank, int world_size,
-                          std::chrono::nanoseconds rpc_timeout) {
+                          std::chrono::nanoseconds rpc_timeout, FrameLimits const& limits) {
   if (!is_valid_worker_name(name)) {
     throw Error(errc::invalid_name, "worker name '" + name +
                                         "' must be 1 to 127 characters from A-Z a-z 0-9 _ : -");
@@ -46,6 +75,16 @@ inline void check_options(std::string const& name, int rank, int world_size,
     throw Error(errc::invalid_argument, "rank " + std::to_string(rank) +
                                             " is not within a world size of " +
                                             std::to_string(world_size));
+  }
+  if (int const most = DISTGRAD_MAX_PEERS; most != 0 && world_size - 1 > most) {
+    throw Error(errc::limit_reached, "a world size of " + std::to_string(world_size) +
+                                         " is more peers than the " + std::to_string(most) +
+                                         " that DISTGRAD_MAX_PEERS allows");
+  }
+  if (!limits.are_allowed()) {
+    throw Error(errc::limit_reached,
+                "EngineOptions::limits are larger than DISTGRAD_MAX_FRAME_BYTES allows, " +
+                    std::to_string(DISTGRAD_MAX_FRAME_BYTES));
   }
   if (rpc_timeout < rpc_timeout.zero()) {
     throw Error(errc::invalid_argument, "EngineOptions::rpc_timeout must not be negative; 0 means "
@@ -75,7 +114,8 @@ inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
 template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
 DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   if (options.name.empty()) options.name = "worker" + std::to_string(options.rank);
-  detail::check_options(options.name, options.rank, options.world_size, options.rpc_timeout);
+  detail::check_options(options.name, options.rank, options.world_size, options.rpc_timeout,
+                        options.limits);
   detail::prefer_loopback(options);
   host_ = std::make_shared<Host>(typename Host::Options{
       std::move(options.transport), std::move(options.queues), std::move(options.serializer),

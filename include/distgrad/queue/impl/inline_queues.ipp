@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <utility>
 
 #include <distgrad/queue/inline_queues.hpp>
@@ -25,11 +26,10 @@ DISTGRAD_DECL bool InlineQueues::run_one() {
   return true;
 }
 
-DISTGRAD_DECL std::size_t InlineQueues::poll() {
-  std::size_t limit = 0;
+DISTGRAD_DECL std::size_t InlineQueues::poll(std::size_t limit) {
   {
     std::lock_guard const lock(mutex_);
-    limit = ready_.size();
+    limit = std::min(limit, ready_.size());
   }
   // Not until the queue is empty: tasks that submit tasks would keep the caller here for ever.
   std::size_t ran = 0;

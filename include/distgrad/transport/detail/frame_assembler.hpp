@@ -1,6 +1,7 @@
 #pragma once
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,6 +20,8 @@ class AssemblerSink {
                                       std::span<std::uint64_t const> lengths) noexcept = 0;
   /// @return false to stop: the rest of the input is ignored.
   virtual bool on_frame(Message message) noexcept = 0;
+  /// Asked before each frame. @return true to leave it in the input until the next `commit`.
+  virtual bool must_pause() noexcept { return false; }
 };
 
 /// Makes frames out of a stream of bytes, without I/O: says where the next bytes shall be put and
@@ -36,7 +39,9 @@ class AssemblerSink {
 /// An error is for good. @threads one at a time.
 class FrameAssembler {
  public:
-  static constexpr std::size_t input_bytes = 64 * 1024;
+  /// As much as a small program's frame needs, but room for some of the smallest ones.
+  static constexpr std::size_t input_bytes =
+      std::max<std::size_t>(FrameLimits::bounded(64 * 1024), 1024);
 
   FrameAssembler(FrameLimits const& limits, AssemblerSink& sink)
       : limits_(limits), sink_(sink), input_(input_bytes) {}
@@ -46,6 +51,8 @@ class FrameAssembler {
   /// `count` bytes were put there. @return why the stream is no sequence of frames, if so.
   error_code commit(std::size_t count);
   bool is_stopped() const { return stage_ == Stage::stopped; }
+  /// The input holds more, which `commit(0)` goes on with.
+  bool is_paused() const { return is_paused_; }
 
  private:
   enum class Stage { header, table, metadata, payload, discard, stopped };
@@ -62,6 +69,7 @@ class FrameAssembler {
   FrameLimits limits_;
   AssemblerSink& sink_;
   Stage stage_ = Stage::header;
+  bool is_paused_ = false;
 
   std::vector<std::byte> input_;
   std::size_t begin_ = 0, end_ = 0;  // unread part of input_

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include <distgrad/transport/concept.hpp>
+#include <distgrad/transport/detail/bell.hpp>
 
 namespace distgrad::detail {
 
@@ -42,6 +43,8 @@ class LoopbackInbox {
   /// @return who wants to know, null if nobody.
   std::shared_ptr<LoopbackInbox> empty_taken(std::vector<Buffer> const* landing);
   void wake() noexcept;
+  /// Readable when `wait` would not wait.
+  int descriptor() { return bell_.descriptor(); }
   /// Refuses further items with `why`. @return what was not taken yet.
   std::deque<LoopbackItem> shut(error_code why);
   /// Gives messages of `sender` that are still here a payload of their own.
@@ -50,6 +53,7 @@ class LoopbackInbox {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  Bell bell_;
   std::deque<LoopbackItem> items_;
   error_code shut_;
   bool woken_ = false;

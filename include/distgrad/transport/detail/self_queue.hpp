@@ -4,8 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include <boost/asio/post.hpp>
-
 #include <distgrad/transport/detail/landing.hpp>
 #include <distgrad/transport/detail/tcp_shared.hpp>
 
@@ -29,7 +27,7 @@ class SelfQueue {
       }
     }
     if (closed && done) done(errc::closed);
-    if (first) boost::asio::post(shared_.io, [this] { drain(); });
+    if (first) shared_.post([this] { drain(); });
   }
 
   void close() {
@@ -46,21 +44,34 @@ class SelfQueue {
   using Entry = std::pair<Message, SendCompletion>;
 
   void drain() {
-    std::deque<Entry> all;
-    {
-      std::lock_guard lock(mutex_);
-      all.swap(queue_);
-    }
-    for (auto& entry : all) {
+    bool is_more = false;
+    for (auto& entry : take(shared_.messages_left, is_more)) {
       if (shared_.closing) {
         finish(entry, errc::closed);
       } else {
         deliver(entry);
       }
     }
+    if (is_more) shared_.post([this] { drain(); });
+  }
+
+  std::deque<Entry> take(std::size_t limit, bool& is_more) {
+    std::lock_guard lock(mutex_);
+    std::deque<Entry> some;
+    if (queue_.size() <= limit) {
+      some.swap(queue_);
+      return some;
+    }
+    is_more = true;
+    for (std::size_t i = 0; i < limit; ++i) {
+      some.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+    }
+    return some;
   }
 
   void deliver(Entry& entry) {
+    --shared_.messages_left;
     auto& sink = *shared_.setup.sink;
     auto& message = entry.first;
     bool accepted = true;

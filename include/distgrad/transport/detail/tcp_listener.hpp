@@ -31,6 +31,10 @@ class TcpListener {
   /// @param on_peer takes authenticated connections.
   void start(OnPeer on_peer);
   void close() noexcept;
+  /// What a loop outside waits on for new connections; -1 once closed.
+  int native_handle() { return acceptor_.is_open() ? acceptor_.native_handle() : -1; }
+  /// Whether timers run, or connections are read, that nobody outside knows of.
+  bool is_busy() const { return is_pausing_ || !strangers_.empty(); }
 
  private:
   void open(boost::asio::ip::tcp::endpoint const& at, bool dual_stack);
@@ -44,6 +48,7 @@ class TcpListener {
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::ip::tcp::endpoint local_;
   boost::asio::steady_timer pause_;
+  bool is_pausing_ = false;
   std::list<std::shared_ptr<HandshakeChannel>> strangers_;
   OnPeer on_peer_;
 };

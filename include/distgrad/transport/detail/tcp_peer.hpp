@@ -38,6 +38,8 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer>, private AssemblerS
   /// Gives up: completes what waits with `why` and reports the loss. @threads the I/O thread.
   void lose(error_code why);
   bool is_connecting();
+  /// Adds the connection, if there is one, to what a loop outside waits on. @threads any.
+  void add_handle(std::vector<pollfd>& handles);
 
   /// Closing, step 1: puts a goodbye behind what waits. @threads any.
   void say_goodbye();
@@ -57,6 +59,7 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer>, private AssemblerS
   std::vector<Buffer> landing(FrameHeader const& header, std::span<std::byte const> metadata,
                               std::span<std::uint64_t const> lengths) noexcept override;
   bool on_frame(Message message) noexcept override;
+  bool must_pause() noexcept override { return shared_.messages_left == 0; }
 
   // With mutex_ held:
   void write_directly(OutgoingFrame& frame);
@@ -69,6 +72,7 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer>, private AssemblerS
   void read();
   void on_read(error_code ec, std::size_t count);
   bool take(std::size_t count);
+  void go_on();
   bool read_more();
 
   TcpShared& shared_;

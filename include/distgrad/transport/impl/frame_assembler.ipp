@@ -37,7 +37,8 @@ DISTGRAD_DECL error_code FrameAssembler::commit(std::size_t count) {
   bool waiting = false;
   while (!waiting && stage_ != Stage::stopped) {
     drain_input();
-    if (!is_filled()) break;
+    is_paused_ = stage_ == Stage::header && begin_ < end_ && sink_.must_pause();
+    if (is_paused_ || !is_filled()) break;
     if (auto const bad = step(waiting)) {
       stage_ = Stage::stopped;
       return bad;

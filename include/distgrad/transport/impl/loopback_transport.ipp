@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -16,10 +17,12 @@ DISTGRAD_DECL error_code LoopbackInbox::push(LoopbackItem item) {
     items_.push_back(std::move(item));
   }
   changed_.notify_one();
+  bell_.ring();
   return {};
 }
 
 DISTGRAD_DECL std::size_t LoopbackInbox::wait(time_point until) {
+  bell_.silence();
   std::unique_lock lock(mutex_);
   auto const ready = [this] { return !items_.empty() || woken_ || shut_; };
   if (until == time_point::max()) {
@@ -59,6 +62,7 @@ DISTGRAD_DECL void LoopbackInbox::wake() noexcept {
     woken_ = true;
   }
   changed_.notify_one();
+  bell_.ring();
 }
 
 DISTGRAD_DECL std::deque<LoopbackItem> LoopbackInbox::shut(error_code why) {
@@ -69,6 +73,7 @@ DISTGRAD_DECL std::deque<LoopbackItem> LoopbackInbox::shut(error_code why) {
     rest.swap(items_);
   }
   changed_.notify_all();
+  bell_.ring();
   return rest;
 }
 
@@ -161,8 +166,9 @@ DISTGRAD_DECL error_code LoopbackTransport::hand_over(WorkerId to, Message messa
   return peer->push(std::move(item));
 }
 
-DISTGRAD_DECL std::size_t LoopbackTransport::run_until(time_point until) {
-  auto const there = inbox_->wait(until);
+DISTGRAD_DECL std::size_t LoopbackTransport::run_until(time_point until,
+                                                        std::size_t limit) {
+  auto const there = std::min(inbox_->wait(until), limit);
   std::size_t handled = 0;
   while (handled < there) {
     auto* item = inbox_->take();
@@ -199,6 +205,10 @@ DISTGRAD_DECL void LoopbackTransport::deliver(Item& item) {
   if (!accepted || closed_) return;
   item.message.buffers = std::move(landing);
   setup_.sink->on_message(item.from, std::move(item.message));
+}
+
+DISTGRAD_DECL std::vector<pollfd> LoopbackTransport::native_handles() {
+  return {{inbox_->descriptor(), POLLIN, 0}};
 }
 
 DISTGRAD_DECL void LoopbackTransport::wake() noexcept { inbox_->wake(); }

@@ -92,7 +92,9 @@ DISTGRAD_DECL void TcpListener::accept() {
     }
     // Out of descriptors or memory: retrying at once would spin.
     pause_.expires_after(std::chrono::milliseconds(100));
+    is_pausing_ = true;
     pause_.async_wait([this](error_code stopped) {
+      is_pausing_ = false;
       if (!stopped && !shared_.closing) accept();
     });
   });

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/dispatch.hpp>
 
 #include <distgrad/transport/detail/outgoing_check.hpp>
 #include <distgrad/transport/detail/tcp_peer.hpp>
@@ -124,7 +123,7 @@ DISTGRAD_DECL bool TcpPeer::must_arm() {
 }
 
 DISTGRAD_DECL void TcpPeer::arm_write() {
-  boost::asio::dispatch(shared_.io, [self = shared_from_this()] {
+  shared_.dispatch([self = shared_from_this()] {
     if (!self->socket_ || !self->socket_->is_open()) return;
     self->socket_->async_wait(Socket::wait_write, [self](error_code ec) {
       if (!ec) self->on_writable();
@@ -173,6 +172,13 @@ DISTGRAD_DECL bool TcpPeer::is_connecting() {
   return state_ == State::connecting;
 }
 
+DISTGRAD_DECL void TcpPeer::add_handle(std::vector<pollfd>& handles) {
+  std::lock_guard lock(mutex_);
+  if (state_ != State::open) return;
+  auto const events = write_armed_ ? POLLIN | POLLOUT : POLLIN;
+  handles.push_back({descriptor_, static_cast<short>(events), 0});
+}
+
 DISTGRAD_DECL void TcpPeer::read() {
   if (!socket_->is_open()) return;
   std::array<iovec, 2> pieces;
@@ -188,7 +194,18 @@ DISTGRAD_DECL void TcpPeer::on_read(error_code ec, std::size_t count) {
   if (ec) return lose(errc::peer_lost);
   bool more = take(count) && count == asked_bytes_;
   for (int turn = 0; more && turn < reads_per_turn; ++turn) more = read_more();
-  if (!shared_.closing) read();
+  go_on();
+}
+
+/// Reads on; or, after a pause, first takes what is in the input, as an event of its own.
+DISTGRAD_DECL void TcpPeer::go_on() {
+  if (shared_.closing) return;
+  if (!assembler_.is_paused()) return read();
+  shared_.post([self = shared_from_this()] {
+    if (self->shared_.closing || !self->socket_->is_open()) return;
+    self->take(0);
+    self->go_on();
+  });
 }
 
 /// @return whether to go on.
@@ -201,7 +218,7 @@ DISTGRAD_DECL bool TcpPeer::take(std::size_t count) {
   }
   if (!failure) failure = failure_;
   if (failure) lose(failure);
-  return !assembler_.is_stopped() && !failure;
+  return !assembler_.is_stopped() && !assembler_.is_paused() && !failure;
 }
 
 /// One read without waiting, into everything the frame still lacks.
@@ -234,6 +251,7 @@ DISTGRAD_DECL bool TcpPeer::on_frame(Message message) noexcept {
     failure_ = errc::bad_message;
     return false;
   }
+  --shared_.messages_left;
   shared_.setup.sink->on_message(id_, std::move(message));
   return !shared_.closing;
 }

@@ -1,10 +1,9 @@
 #pragma once
 #include <poll.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
-
-#include <boost/asio/post.hpp>
 
 #include <distgrad/transport/detail/outgoing_check.hpp>
 #include <distgrad/transport/tcp_transport.hpp>
@@ -14,6 +13,7 @@ namespace detail {
 
 /// How long a close waits for the kernel to take what was sent before.
 inline constexpr milliseconds flush_timeout{1000};
+inline constexpr milliseconds sleep_while_connecting{10};
 
 inline std::string advertised(TcpShared& shared, TcpListener const& listener,
                               std::string const& asked) {
@@ -100,24 +100,56 @@ DISTGRAD_DECL void TcpTransport::async_send(WorkerId to, Message message, SendCo
   }
 }
 
-DISTGRAD_DECL std::size_t TcpTransport::run_until(time_point until) {
+DISTGRAD_DECL std::size_t TcpTransport::run_until(time_point until, std::size_t limit) {
   {
     std::lock_guard lock(life_);
     if (ended_) return 0;
     running_ = true;
   }
-  wakes_ = 0;
-  auto const handled = until <= Clock::now() ? shared_.io.poll() : shared_.io.run_one_until(until);
+  auto const handled = run_events(until, limit);
   std::lock_guard lock(life_);
   running_ = false;
   if (ended_) release_sockets();
-  return handled - wakes_;
+  return handled;
+}
+
+/// An event brings any number of messages: those beyond the limit stay where they are.
+DISTGRAD_DECL std::size_t TcpTransport::run_events(time_point until, std::size_t limit) {
+  wakes_ = 0;
+  shared_.messages_left = limit;
+  shared_.bell.silence();
+  bool const sleeps = limit != 0 && until > Clock::now();
+  auto handled = sleeps ? shared_.io.run_one_until(until) : 0;
+  // A wake alone is no event: others may be ready with it.
+  while ((!sleeps || handled == wakes_) && handled - wakes_ < limit && shared_.messages_left != 0 &&
+         shared_.io.poll_one() != 0) {
+    ++handled;
+  }
+  return std::max(handled - wakes_, limit - shared_.messages_left);
+}
+
+DISTGRAD_DECL std::vector<pollfd> TcpTransport::native_handles() {
+  std::vector<pollfd> handles{{shared_.bell.descriptor(), POLLIN, 0}};
+  if (auto const fd = listener_.native_handle(); fd >= 0) handles.push_back({fd, POLLIN, 0});
+  for (auto const& peer : peers_) {
+    if (peer) peer->add_handle(handles);
+  }
+  return handles;
+}
+
+DISTGRAD_DECL std::chrono::nanoseconds TcpTransport::longest_sleep() {
+  bool const is_busy =
+      listener_.is_busy() || std::ranges::any_of(peers_, [](auto const& peer) {
+        return peer && peer->is_connecting();
+      });
+  return is_busy ? detail::sleep_while_connecting : std::chrono::nanoseconds::max();
 }
 
 DISTGRAD_DECL void TcpTransport::wake() noexcept {
-  if (wake_posted_.exchange(true)) return;
+  // One in the queue is enough; but that one may be further back than the limit of a run_until.
+  if (wake_posted_.exchange(true)) return shared_.bell.ring();
   try {
-    boost::asio::post(shared_.io, [this] {
+    shared_.post([this] {
       wake_posted_ = false;
       ++wakes_;
     });
