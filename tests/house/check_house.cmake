@@ -1,7 +1,7 @@
 # Reads every #include below ROOT (include/distgrad) and fails if one breaks the rules of the house:
 #   - a header includes its own room or rooms of a lower level, never up, never sideways;
 #   - another room's detail/ and impl/ are not its business;
-#   - headers that pull in a whole library are not included, nor a library from a room that must do
+#   - headers that pull in a whole library, or <iostream>, are not included, nor a library from a room that must do
 #     without it;
 #   - bodies (impl/*.ipp) are included by a header and by src.hpp, or a build mode would lack them.
 #
@@ -73,6 +73,8 @@ function(judge_foreign room header out)
   set(reason)
   if(header IN_LIST umbrellas)
     set(reason "includes a whole library")
+  elseif(header STREQUAL "iostream")
+    set(reason "puts a static initialiser into every program")
   elseif(room AND DEFINED without_${room} AND header MATCHES "${without_${room}}")
     set(reason "${room} does without that library")
   endif()

@@ -5,4 +5,5 @@
 #  include <ATen/ATen.h>
 #  include <boost/asio.hpp>
 #  include <boost/beast.hpp>
+#  include <iostream>
 // #include <torch/torch.h> in a comment is no include
