@@ -161,6 +161,24 @@ TEST_CASE_TEMPLATE("inline engines on two threads serve each other's nested call
   CHECK(self.rpc_sync<bounce>(0, 41) == 41);
 }
 
+TEST_CASE_TEMPLATE("several threads wait on one inline engine, and one of them drives it", Engine,
+                   INLINE_ENGINES) {
+  rig::Cluster<2, Engine> cluster;
+  Driver<Engine> driver(cluster[1]);
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) {
+        auto const call = cluster[0].template rpc_async<add_one>(1, i);
+        right += call.wait_for(30s) && call.get() == i + 1;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(right == 200);
+}
+
 TEST_CASE_TEMPLATE("a backward pass runs on inline engines", Engine, INLINE_ENGINES) {
   SUBCASE("with a peer that has threads") {
     Mixed<Engine> pair;

@@ -10,11 +10,16 @@ template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serial
 struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
   Turns(Host& h, std::shared_ptr<EngineCore> c) : host(h), core(std::move(c)) {}
 
-  /// @return false if another thread takes the turns now.
+  /// For who waits: a turn, or a rest while another thread takes them. That one leaves when it has
+  /// what it waited for itself, so whoever rests has to come back.
   bool turn(time_point until) override {
     std::unique_lock lock(mutex, std::try_to_lock);
-    if (lock) steps_within({.until = until});
-    return lock.owns_lock();
+    if (lock) {
+      steps_within({.until = until});
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    return true;
   }
   PollResult poll(PollBudget const& budget) {
     std::unique_lock lock(mutex, std::try_to_lock);
