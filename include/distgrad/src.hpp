@@ -24,6 +24,7 @@
 #include <distgrad/rendezvous/impl/rendezvous_host.ipp>
 #include <distgrad/rendezvous/impl/tcp_rendezvous.ipp>
 #include <distgrad/queue/impl/cpu_queues.ipp>
+#include <distgrad/queue/impl/device_queues.ipp>
 #include <distgrad/queue/impl/inline_queues.ipp>
 #include <distgrad/tensor/impl/tensor_buffer.ipp>
 #include <distgrad/tensor/impl/tensor_meta.ipp>

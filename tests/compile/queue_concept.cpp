@@ -2,6 +2,7 @@
 #include <distgrad/queue/archetype.hpp>
 #include <distgrad/queue/concept.hpp>
 #include <distgrad/queue/cpu_queues.hpp>
+#include <distgrad/queue/device_queues.hpp>
 #include <distgrad/queue/inline_queues.hpp>
 
 namespace {
@@ -21,12 +22,15 @@ struct Model {
   std::size_t poll();
   void on_submit(unique_function<void()>);
   void stop() noexcept;
+  std::span<c10::Stream const> streams() const;
   Event record(c10::Stream);
   void wait(c10::Stream, Event&);
+  void keep(c10::DataPtr const&, c10::Stream);
 };
 static_assert(QueuePolicy<Model>);
 static_assert(QueuePolicy<distgrad::QueueArchetype>);
-static_assert(QueuePolicy<distgrad::InlineQueues> && QueuePolicy<distgrad::CpuQueues>);
+static_assert(QueuePolicy<distgrad::InlineQueues> && QueuePolicy<distgrad::CpuQueues> &&
+              QueuePolicy<distgrad::DeviceQueues>);
 
 struct OtherContract : Model {
   using Model::Model;
@@ -77,6 +81,14 @@ struct StopThrows : Model {
   using Model::Model;
   void stop();
 };
+struct StreamsOfOneDevice : Model {
+  using Model::Model;
+  c10::Stream streams() const;
+};
+struct ChangedByAskingForStreams : Model {
+  using Model::Model;
+  std::span<c10::Stream const> streams();
+};
 struct RecordReturnsNothing : Model {
   using Model::Model;
   void record(c10::Stream);
@@ -84,6 +96,10 @@ struct RecordReturnsNothing : Model {
 struct WaitsForOtherEvents : Model {
   using Model::Model;
   void wait(c10::Stream, int&);
+};
+struct KeepsOtherMemory : Model {
+  using Model::Model;
+  void keep(void*, c10::Stream);
 };
 
 static_assert(QueuePolicy<LaterContract>);
@@ -97,8 +113,11 @@ static_assert(!QueuePolicy<SubmitAnswers>);
 static_assert(!QueuePolicy<PollDoesNotCount>);
 static_assert(!QueuePolicy<NoWake>);
 static_assert(!QueuePolicy<StopThrows>);
+static_assert(!QueuePolicy<StreamsOfOneDevice>);
+static_assert(!QueuePolicy<ChangedByAskingForStreams>);
 static_assert(!QueuePolicy<RecordReturnsNothing>);
 static_assert(!QueuePolicy<WaitsForOtherEvents>);
+static_assert(!QueuePolicy<KeepsOtherMemory>);
 static_assert(!QueuePolicy<int>);
 
 }  // namespace

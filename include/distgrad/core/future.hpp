@@ -11,6 +11,7 @@
 
 #include <distgrad/config.hpp>
 #include <distgrad/core/deadline.hpp>
+#include <distgrad/core/device_order.hpp>
 #include <distgrad/core/error.hpp>
 #include <distgrad/core/unique_function.hpp>
 
@@ -32,6 +33,11 @@ class FutureHost {
     (void)until;
     return false;
   }
+  /// Orders what threads give to devices; null if this engine has none.
+  DeviceOrder* devices() const { return devices_; }
+
+ protected:
+  DeviceOrder* devices_ = nullptr;
 };
 
 namespace detail {
@@ -52,6 +58,9 @@ class FutureStateBase {
   bool cancel();
   std::exception_ptr error() const;
   std::shared_ptr<FutureHost> const& host() const { return host_; }
+  /// On a ready state: the calling thread's devices go on where the result's had come to. @return
+  /// what orders devices, or null.
+  DeviceOrder* follow() const;
   void promise_dropped() noexcept;
 
  protected:
@@ -60,10 +69,12 @@ class FutureStateBase {
   bool settle(Store&& store) {
     std::vector<unique_function<void()>> ready;
     unique_function<void()> withdraw;
+    auto mark = host_ && host_->devices() ? host_->devices()->mark() : nullptr;
     {
       std::lock_guard lock(mutex_);
       if (ready_) return false;
       store();
+      mark_ = std::move(mark);
       ready_ = true;
       ready.swap(continuations_);
       withdraw = std::move(withdraw_);
@@ -85,6 +96,7 @@ class FutureStateBase {
   std::vector<unique_function<void()>> continuations_;
   unique_function<void()> withdraw_;
   std::shared_ptr<FutureHost> host_;
+  std::shared_ptr<DeviceMark> mark_;
 };
 
 template <class T>
@@ -162,7 +174,16 @@ class Future {
 
   std::add_lvalue_reference_t<T> outcome() const {
     if (auto error = state_->error()) std::rethrow_exception(error);
-    if constexpr (!std::is_void_v<T>) return state_->value();
+    auto* const order = state_->follow();
+    if constexpr (!std::is_void_v<T>) {
+      // A higher room knows what of a value is on devices.
+      if constexpr (requires { keep_on_streams(state_->value(), *order); }) {
+        if (order) keep_on_streams(state_->value(), *order);
+      }
+      return state_->value();
+    } else {
+      (void)order;
+    }
   }
 
   std::shared_ptr<detail::FutureState<T>> state_;

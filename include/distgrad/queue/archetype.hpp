@@ -25,8 +25,10 @@ class QueueArchetype {
   std::size_t poll();
   void on_submit(unique_function<void()> wake);
   void stop() noexcept;
+  std::span<c10::Stream const> streams() const;
   Event record(c10::Stream stream);
   void wait(c10::Stream stream, Event& event);
+  void keep(c10::DataPtr const& memory, c10::Stream stream);
 };
 
 static_assert(QueuePolicy<QueueArchetype>);

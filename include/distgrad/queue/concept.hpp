@@ -2,8 +2,10 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
@@ -30,15 +32,17 @@ concept QueuePolicy =
     std::derived_from<typename T::contract, queue_v1> &&
     std::default_initializable<typename T::Options> &&
     std::constructible_from<T, typename T::Options> && std::movable<typename T::Event> &&
-    requires(T& t, c10::Device device, ReadyTask task, c10::Stream stream, typename T::Event& event,
-             unique_function<void()> wake) {
+    requires(T& t, T const& ct, c10::Device device, ReadyTask task, c10::Stream stream,
+             typename T::Event& event, c10::DataPtr const& memory, unique_function<void()> wake) {
       { std::bool_constant<T::is_inline>() };
       { t.submit(device, std::move(task)) } -> std::same_as<void>;
       { t.poll() } -> std::same_as<std::size_t>;
       { t.on_submit(std::move(wake)) } -> std::same_as<void>;
       { t.stop() } noexcept -> std::same_as<void>;
+      { ct.streams() } -> std::convertible_to<std::span<c10::Stream const>>;
       { t.record(stream) } -> std::same_as<typename T::Event>;
       { t.wait(stream, event) } -> std::same_as<void>;
+      { t.keep(memory, stream) } -> std::same_as<void>;
     };
 
 }  // namespace distgrad

@@ -46,8 +46,11 @@ class CpuQueues {
   /// task it waits for the other tasks only.
   void stop() noexcept;
 
+  /// None: the CPU's work is done when its call returns.
+  std::span<c10::Stream const> streams() const { return {}; }
   Event record(c10::Stream stream) { return record_event(stream); }
   void wait(c10::Stream stream, Event& event) { block_stream(stream, event); }
+  void keep(c10::DataPtr const& memory, c10::Stream stream) { keep_memory(memory, stream); }
 
   /// Threads that exist now, for tests and metrics.
   std::size_t thread_count() const;

@@ -38,8 +38,11 @@ class InlineQueues {
   /// Drops the tasks that did not start; a running one finishes.
   void stop() noexcept;
 
+  /// None: the CPU's work is done when its call returns.
+  std::span<c10::Stream const> streams() const { return {}; }
   Event record(c10::Stream stream) { return record_event(stream); }
   void wait(c10::Stream stream, Event& event) { block_stream(stream, event); }
+  void keep(c10::DataPtr const& memory, c10::Stream stream) { keep_memory(memory, stream); }
 
  private:
   bool run_one();

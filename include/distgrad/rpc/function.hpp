@@ -11,6 +11,7 @@
 #include <distgrad/core/future.hpp>
 #include <distgrad/rpc/function_name.hpp>
 #include <distgrad/serialize/codec.hpp>
+#include <distgrad/serialize/keep_on_streams.hpp>
 
 namespace distgrad {
 

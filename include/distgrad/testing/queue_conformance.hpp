@@ -4,11 +4,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <distgrad/core/blocking.hpp>
 #include <distgrad/queue/concept.hpp>
@@ -20,6 +23,9 @@
 //       static std::unique_ptr<Queues> make();         // any number of tasks at a time
 //       static std::unique_ptr<Queues> make_serial();  // one task at a time
 //       static c10::Device device();                   // where its tasks run
+//       // Queues of devices only: gives work to a stream, for its turn; waits for all of it.
+//       static void give(c10::Stream stream, unique_function<void()> work);
+//       static void finish();
 //     };
 //     using namespace distgrad::testing;
 //     TEST_CASE_TEMPLATE_INVOKE(queue_conformance, MyRig);
@@ -100,6 +106,23 @@ void nest(Queues& queues, c10::Device device, int depth, Progress& done) {
                            }
                            done.step();
                          }});
+}
+
+/// Work after an event comes after the work before it, and not before.
+template <class Rig>
+void check_order(typename Rig::Queues& queues) {
+  c10::impl::VirtualGuardImpl const guard(Rig::device().type());
+  std::span<c10::Stream const> const own = queues.streams();
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> steps = 0, seen = 0;
+    auto const other = guard.getStreamFromGlobalPool(own[0].device());
+    for (int i = 0; i < 5; ++i) Rig::give(own[0], [&steps] { ++steps; });
+    auto event = queues.record(own[0]);
+    queues.wait(other, event);
+    Rig::give(other, [&] { seen = steps.load(); });
+    Rig::finish();
+    CHECK(seen == 5);
+  }
 }
 
 TEST_CASE_TEMPLATE_DEFINE("queue policy", Rig, queue_conformance) {
@@ -244,6 +267,29 @@ TEST_CASE_TEMPLATE_DEFINE("queue policy", Rig, queue_conformance) {
     auto event = queues->record(stream);
     auto moved = std::move(event);
     queues->wait(stream, moved);
+    if constexpr (requires { Rig::finish(); }) check_order<Rig>(*queues);
+  }
+
+  SUBCASE("there is one stream for each device, and tasks have them as their current ones") {
+    auto const queues = Rig::make();
+    std::span<c10::Stream const> const streams = queues->streams();
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) CHECK(streams[i].device() != streams[j].device());
+    }
+    Progress done;
+    std::atomic<bool> all_current = true;
+    for (int task = 0; task < 8; ++task) {
+      queues->submit(device, {0, [&] {
+                                for (auto const& stream : streams) {
+                                  c10::impl::VirtualGuardImpl const guard(stream.device_type());
+                                  all_current = all_current &&
+                                                guard.getStream(stream.device()) == stream;
+                                }
+                                done.step();
+                              }});
+    }
+    REQUIRE(drive(*queues, done, 8));
+    CHECK(all_current);
   }
 }
 

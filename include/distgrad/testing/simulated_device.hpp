@@ -36,13 +36,19 @@ class SimulatedDevices {
   /// @param seed picks the order of kernels, how slow each stream is, and how late kernels are:
   /// only when somebody waits, or now and then before.
   explicit SimulatedDevices(std::uint64_t seed = 0) {
-    detail::install_simulated_devices();
+    install();
     machine().reset(seed, unsigned(seed % 3 * 30));
   }
   ~SimulatedDevices() { synchronize(); }
   SimulatedDevices(SimulatedDevices const&) = delete;
   SimulatedDevices& operator=(SimulatedDevices const&) = delete;
 
+  /// Tells libtorch of the devices; so does the first object.
+  static void install() { detail::install_simulated_devices(); }
+  /// Gives `work` to a stream, as a kernel. It must not use a simulated device itself.
+  static void give(c10::Stream stream, unique_function<void()> work) {
+    machine().enqueue(machine().number(stream), std::move(work));
+  }
   /// Waits for all work of all devices.
   static void synchronize() { machine().await_all(); }
   /// How often the host waited for a stream, an event or a device.

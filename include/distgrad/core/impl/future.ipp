@@ -9,6 +9,11 @@ DISTGRAD_DECL bool FutureStateBase::is_ready() const {
   return ready_;
 }
 
+DISTGRAD_DECL DeviceOrder* FutureStateBase::follow() const {
+  if (mark_) mark_->follow();  // it does not change any more
+  return mark_ ? host_->devices() : nullptr;
+}
+
 DISTGRAD_DECL std::exception_ptr FutureStateBase::error() const {
   std::lock_guard lock(mutex_);
   return error_;

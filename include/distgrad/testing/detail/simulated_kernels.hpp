@@ -28,7 +28,9 @@ inline SimulatedAllocator& simulated_allocator() {
   return allocator;
 }
 
-inline c10::Stream stream_of(c10::Device device) { return SimulatedMachine::current_stream(device); }
+inline c10::Stream stream_of(c10::Device device) {
+  return SimulatedMachine::current_stream(device);
+}
 
 inline void enqueue(c10::Stream stream, unique_function<void()> kernel) {
   SimulatedMachine::get().enqueue(SimulatedMachine::number(stream), std::move(kernel));
@@ -62,8 +64,8 @@ inline at::Tensor tensor_in(c10::Storage storage, at::Tensor const& like) {
 inline at::Tensor as_kernel_sees(at::Tensor const& tensor) {
   auto const& storage = tensor.storage();
   c10::DataPtr data(const_cast<void*>(storage.data_ptr().get()), c10::DeviceType::CPU);
-  return tensor_in(
-      c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)), tensor);
+  return tensor_in(c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)),
+                   tensor);
 }
 
 // What a launch copies: the values of a tensor of the host.
@@ -208,8 +210,8 @@ inline at::Tensor result_at(Values const& results, KernelCopy const& copy) {
   return value.isTensor() ? value.toTensor() : value.toTensorVector()[copy.element];
 }
 
-inline void run_synchronously(c10::OperatorHandle const& op, Values const& arguments,
-                              Values& stack, c10::Device device) {
+inline void run_synchronously(c10::OperatorHandle const& op, Values const& arguments, Values& stack,
+                              c10::Device device) {
   await(stream_of(device));
   auto results = map_values(arguments, [](at::Tensor const& tensor) {
     return is_simulated(tensor) ? as_kernel_sees(tensor) : tensor;
@@ -276,15 +278,14 @@ inline void simulated_empty(c10::OperatorHandle const& op, Values* stack) {
                                                  : arguments[options].toScalarType();
   auto const device = arguments[options + 2].isNone() ? c10::Device(simulated_type)
                                                       : arguments[options + 2].toDevice();
-  c10::DeviceGuard const guard(
-      {simulated_type, SimulatedMachine::index_of(device)});
+  c10::DeviceGuard const guard({simulated_type, SimulatedMachine::index_of(device)});
   c10::DispatchKeySet const keys(c10::DispatchKey::PrivateUse1);
   auto const sizes = arguments[0].toIntVector();
-  at::Tensor tensor =
-      is_strided ? at::detail::empty_strided_generic(sizes, arguments[1].toIntVector(),
-                                                     &simulated_allocator(), keys, dtype)
-                 : at::detail::empty_generic(sizes, &simulated_allocator(), keys, dtype,
-                                             arguments[5].toOptional<c10::MemoryFormat>());
+  at::Tensor tensor = is_strided
+                          ? at::detail::empty_strided_generic(sizes, arguments[1].toIntVector(),
+                                                              &simulated_allocator(), keys, dtype)
+                          : at::detail::empty_generic(sizes, &simulated_allocator(), keys, dtype,
+                                                      arguments[5].toOptional<c10::MemoryFormat>());
   stack->push_back(std::move(tensor));
 }
 
@@ -312,8 +313,8 @@ inline at::Tensor& simulated_copy(at::Tensor& to, at::Tensor const& from, bool n
   } else if (is_simulated(to)) {
     auto const stream = stream_of(to.device());
     if (is_late(from)) machine.record_use(from.storage().data_ptr(), machine.number(stream));
-    copy_in_kernel(stream, as_kernel_sees(to), is_late(from) ? as_kernel_sees(from)
-                                                             : snapshot(from));
+    copy_in_kernel(stream, as_kernel_sees(to),
+                   is_late(from) ? as_kernel_sees(from) : snapshot(from));
   } else {
     auto const stream = stream_of(from.device());
     if (is_late(to)) machine.record_use(to.storage().data_ptr(), machine.number(stream));
@@ -324,8 +325,7 @@ inline at::Tensor& simulated_copy(at::Tensor& to, at::Tensor const& from, bool n
 }
 
 inline void simulated_record_stream(at::Tensor& tensor, c10::Stream stream) {
-  SimulatedMachine::get().record_use(tensor.storage().data_ptr(),
-                                     SimulatedMachine::number(stream));
+  SimulatedMachine::get().record_use(tensor.storage().data_ptr(), SimulatedMachine::number(stream));
 }
 
 // Tells libtorch of the device, once in a program.

@@ -324,8 +324,7 @@ struct SimulatedGuard : c10::impl::DeviceGuardImplInterface {
     return before;
   }
 
-  void record(void** event, c10::Stream const& stream, c10::DeviceIndex,
-              c10::EventFlag) const {
+  void record(void** event, c10::Stream const& stream, c10::DeviceIndex, c10::EventFlag) const {
     if (!*event) *event = new Machine::Mark;
     *static_cast<Machine::Mark*>(*event) = machine().mark(Machine::number(stream));
   }
