@@ -135,7 +135,7 @@ TEST_CASE("what an input expects is asked in the version's words") {
   CHECK_FALSE(distgrad::is_unused_input(node->input_metadata(0)));
   CHECK((distgrad::expected_dtype(node->input_metadata(0)) == at::kDouble));
   CHECK(distgrad::node_device(*node).is_cpu());
-  CHECK_FALSE(distgrad::node_stream(*node).has_value());
+  CHECK(distgrad::node_streams(*node).empty());
 }
 
 TEST_CASE("a leaf's node is recognised") {

@@ -19,7 +19,9 @@ using ContextPtr = std::shared_ptr<DistAutogradContext>;
 /// The distributed autograd contexts one worker knows. @threads safe: shared object.
 class ContextTable {
  public:
-  explicit ContextTable(IdSource& ids) : ids_(ids) {}
+  /// @param streams orders the devices of the engine; null if there are none.
+  explicit ContextTable(IdSource& ids, std::shared_ptr<StreamOrder> streams = nullptr)
+      : ids_(ids), streams_(std::move(streams)) {}
 
   /// @throws Error `limit_reached`, here and below beyond DISTGRAD_MAX_CONTEXTS.
   ContextPtr create();
@@ -44,6 +46,7 @@ class ContextTable {
   void remember_released(ContextId id);
 
   IdSource& ids_;
+  std::shared_ptr<StreamOrder> streams_;
   mutable std::mutex mutex_;
   std::unordered_map<ContextId, ContextPtr> contexts_;
   /// Ids that must not come back, oldest first; more than `max_released` are forgotten.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <mutex>
 #include <set>
 #include <span>
@@ -21,7 +22,9 @@ namespace distgrad {
 /// workers know it, and the gradients of this worker's leaves. @threads safe: shared object.
 class DistAutogradContext {
  public:
-  explicit DistAutogradContext(ContextId id) : id_(id) {}
+  /// @param streams orders the devices of the engine; null if there are none.
+  explicit DistAutogradContext(ContextId id, std::shared_ptr<StreamOrder> streams = nullptr)
+      : id_(id), streams_(std::move(streams)) {}
 
   ContextId id() const { return id_; }
 
@@ -42,7 +45,8 @@ class DistAutogradContext {
 
   /// Adds the gradients of a finished pass.
   void merge(GradientMap&& gradients, bool create_graph = false);
-  /// The gradient of a leaf of this worker; undefined if no pass reached it.
+  /// The gradient of a leaf of this worker; undefined if no pass reached it. On a device it is
+  /// ready for the calling thread's current stream.
   at::Tensor gradient(at::Tensor const& variable) const;
   /// Leaf and gradient, in the order in which passes reached them.
   std::vector<GradientMap::Entry> gradients() const;
@@ -54,10 +58,11 @@ class DistAutogradContext {
   using Nodes = std::unordered_map<AutogradMessageId, node_ptr>;
 
   ContextId id_;
+  std::shared_ptr<StreamOrder> streams_;
   mutable std::mutex mutex_;
   Nodes sends_, recvs_;
   std::set<WorkerId> known_workers_;
-  GradientMap gradients_;
+  mutable GradientMap gradients_;
   std::uint32_t last_pass_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <distgrad/config.hpp>
+#include <distgrad/queue/stream_order.hpp>
 
 namespace distgrad {
 
@@ -36,7 +37,14 @@ class GradientMap {
                   std::size_t expected_references = 1);
 
   /// Moves every gradient of `other` in here, adding where there is one already, and empties it.
-  void merge(GradientMap&& other, bool create_graph = false);
+  /// @param order given in an engine with devices: the sums are made on the current streams.
+  void merge(GradientMap&& other, bool create_graph = false, StreamOrder* order = nullptr);
+
+  /// In an engine with devices, before gradients are read or written: the calling thread's current
+  /// streams go on after all that used the map before, and keep what it holds.
+  void enter(StreamOrder& order);
+  /// A gradient was added on `stream`, which nothing else here is waited for on.
+  void add_use(c10::Stream stream) { uses_.add(stream); }
 
   /// Adds every gradient to its variable's `.grad`, and empties the map. One caller at a time in
   /// the process: `.grad` belongs to the tensor, whichever engine's pass comes there.
@@ -44,6 +52,8 @@ class GradientMap {
 
   /// The gradient of `variable`; undefined when there is none. The tensor is shared, no copy.
   at::Tensor find(at::Tensor const& variable) const;
+  /// The same for the calling thread's current streams, which go on after all other uses.
+  at::Tensor find(at::Tensor const& variable, StreamOrder& order);
   bool contains(at::Tensor const& variable) const { return index_.contains(key(variable)); }
 
   /// All gradients in the order in which their variables were first met.
@@ -66,6 +76,7 @@ class GradientMap {
 
   std::vector<Entry> entries_;
   std::unordered_map<Key, std::size_t> index_;
+  StreamUses uses_;
 };
 
 }  // namespace distgrad

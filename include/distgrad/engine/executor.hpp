@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include <distgrad/config.hpp>
 #include <distgrad/core/unique_function.hpp>
 #include <distgrad/engine/detail/node_index.hpp>
+#include <distgrad/queue/stream_order.hpp>
 #include <distgrad/tensor/compat.hpp>
 
 #include <ATen/ThreadLocalState.h>
@@ -54,6 +56,10 @@ class OpenEnded {
 ///     while (!executor.is_complete()) { executor.run_ready(); inject_what_arrives(executor); }
 ///     context_gradients.merge(executor.take_gradients());
 ///
+/// On devices, a node runs on the streams its forward part ran on. Gradients it gets from nodes on
+/// other streams are ordered before it by events, and summed on its stream; the host waits for
+/// nothing.
+///
 /// @threads one at a time, any thread: the thread-local state of the constructing one is installed
 /// while nodes run. Only `cancel` may be called at any moment.
 class Executor {
@@ -64,7 +70,8 @@ class Executor {
     bool is_restricted = false; ///< Only leaves given to `keep` get gradients.
   };
 
-  explicit Executor(Options options, Boundary boundary = {});
+  /// @param streams orders work on devices, and outlives this; null if all is on the CPU.
+  explicit Executor(Options options, Boundary boundary = {}, StreamOrder* streams = nullptr);
 
   /// Adds send functions: nodes whose gradients will come by `inject`. Those already known are
   /// passed over. May be called several times before the first `run_ready`.
@@ -95,7 +102,8 @@ class Executor {
 
   /// The pass ends at `node`, wherever it leads: its gradients are kept for `take_captured`.
   void capture(node_ptr const& node);
-  /// Once complete: what reached a captured node, one per input; empty if nothing did.
+  /// Once complete: what reached a captured node, one per input; empty if nothing did. Ready for the
+  /// calling thread's current streams, as is what `take_gradients` returns.
   variable_list take_captured(Node const& node);
 
   /// The recv functions found since the last call, each once per executor.
@@ -106,6 +114,7 @@ class Executor {
   /// @param gradients one per input of `send`, undefined where there is none.
   /// @throws Error `errc::bad_message` if they do not fit, the send function is not part of this
   /// pass, or it got its gradients before. Nothing has changed then.
+  /// @param gradients on the calling thread's current streams.
   /// @param lives one per gradient; none at all: all live.
   void inject(Node const& send, variable_list gradients, Lives lives = {});
 
@@ -147,10 +156,11 @@ class Executor {
 
   /// What the leaves got so far.
   GradientMap const& gradients() const noexcept { return gradients_; }
-  GradientMap take_gradients() noexcept { return std::exchange(gradients_, {}); }
+  GradientMap take_gradients();
   /// Adds gradients of leaves that a node found by itself.
   void add_gradients(GradientMap&& found) {
-    gradients_.merge(std::move(found), options_.create_graph);
+    gradients_.merge(std::move(found), options_.create_graph, streams_);
+    has_found_ = true;
   }
 
  private:
@@ -194,6 +204,8 @@ class Executor {
   void run_loop();
   void deliver_roots();
   void deliver(std::uint32_t number, std::uint32_t input_nr, at::Tensor&& gradient);
+  std::optional<c10::Stream> hand_over(at::Tensor const& gradient, Node const& to);
+  void finish_use(at::Tensor const& gradient);
   void deliver_single(std::uint32_t number, variable_list&& gradient);
   void count_delivery(std::uint32_t number);
   void make_ready(std::uint32_t number);
@@ -209,6 +221,7 @@ class Executor {
 
   Options options_;
   Boundary boundary_;
+  StreamOrder* streams_;
   at::ThreadLocalState thread_state_;
   GradientMap gradients_;
 
@@ -232,6 +245,7 @@ class Executor {
   bool is_running_ = false;
   bool has_started_ = false;
   bool is_failed_ = false;
+  bool has_found_ = false;  // gradients_ has some that other streams than their leaves' added
 };
 
 }  // namespace distgrad

@@ -107,6 +107,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     AutogradMessageId message;
     variable_list gradients;
     Lives lives;
+    std::shared_ptr<DeviceMark> arrived;  // null without devices
   };
   /// What a driver shall do next.
   struct Work {

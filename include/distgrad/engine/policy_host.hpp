@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <distgrad/queue/concept.hpp>
+#include <distgrad/queue/queue_streams.hpp>
 #include <distgrad/rpc/host.hpp>
 #include <distgrad/rpc/interceptor.hpp>
 #include <distgrad/serialize/concept.hpp>
@@ -34,8 +35,11 @@ class PolicyHost final : public Host {
         serializer(std::move(options.serializer)),
         worker_(std::move(options.worker)),
         log_(std::move(options.log)),
-        clock_(options.clock ? std::move(options.clock) : std::make_shared<TimeSource const>()) {}
+        clock_(options.clock ? std::move(options.clock) : std::make_shared<TimeSource const>()) {
+    if (!std::span<c10::Stream const>(queues.streams()).empty()) devices_ = &order;
+  }
 
+  QueueStreams<Queues> order{queues};  // goes last: a task may still use it
   Transport transport;
   Queues queues;
   Serializer serializer;

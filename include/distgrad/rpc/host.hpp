@@ -11,6 +11,7 @@
 #include <distgrad/core/deadline.hpp>
 #include <distgrad/core/future.hpp>
 #include <distgrad/observe/log.hpp>
+#include <distgrad/queue/stream_order.hpp>
 #include <distgrad/serialize/concept.hpp>
 #include <distgrad/transport/concept.hpp>
 #include <distgrad/wire/reader.hpp>
@@ -36,8 +37,14 @@ class Host : public FutureHost {
   virtual ReceivedTensors unpack(Reader& in, std::span<Buffer const> buffers) = 0;
   /// Serializer: memory for payloads of these lengths.
   virtual std::vector<Buffer> landing(std::span<std::uint64_t const> lengths) = 0;
+  /// Device queue: orders work on the devices of this engine; null if there are none.
+  StreamOrder* streams() const { return static_cast<StreamOrder*>(devices()); }
   virtual TimeSource const& clock() const = 0;
   virtual void log(LogLevel level, std::string_view text) const noexcept = 0;
+
+ protected:
+  /// `order`, null for none, outlives this.
+  explicit Host(StreamOrder* order = nullptr) { devices_ = order; }
 };
 
 }  // namespace distgrad

@@ -113,8 +113,9 @@ using MemberCall = MemberCallOf<Member, decltype(shape_of(FunctionShape<Member>(
 
 /// The value of an entry as a `T`. @throws what kept it from being made; Error `invalid_argument`.
 template <class T>
-T& value_of(OwnerRRef const& entry) {
+T& value_of(OwnerRRef& entry) {
   auto& value = entry.value().get();
+  entry.enter();
   if (value.type != &type_key<T>) {
     throw Error(errc::invalid_argument, "the RRef refers to a value of type '" +
                                             std::string(value.type_name) + "', not '" +
@@ -195,7 +196,7 @@ T& RRef<T>::local_value(std::optional<std::chrono::nanoseconds> timeout) const {
                                      to_string(handle().fork()) + ") is owned by worker '" +
                                      owner().name + "'; use to_here() to get a copy");
   }
-  auto const& entry = *handle().local();
+  auto& entry = *handle().local();
   if (timeout && timeout->count() > 0 && !entry.value().wait_for(*timeout)) {
     throw Error(errc::timeout, "the value of RRef " + to_string(id()) + " was not made within " +
                                    std::to_string(timeout->count() / 1'000'000) + " ms");

@@ -3,6 +3,7 @@
 // difference it is asked by `requires`, in functions templated on the node's type: so a test can
 // run the newer branch with a look-alike under an older libtorch.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
 
+#include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
@@ -122,13 +124,18 @@ inline at::Device node_device(Node const& node) {
   return at::kCPU;
 }
 
-/// The stream the forward part of the node ran on, for `node_device(node)`; empty on the host.
-inline std::optional<c10::Stream> node_stream(Node const& node) {
+/// The streams the forward part of the node ran on, one for each device of its inputs; none for the
+/// host's memory.
+inline c10::SmallVector<c10::Stream, 2> node_streams(Node const& node) {
+  c10::SmallVector<c10::Stream, 2> streams;
   for (std::uint32_t i = 0; i < node.num_inputs(); ++i) {
     auto const& metadata = node.input_metadata(i);
-    if (!metadata.device().is_cpu()) return metadata.stream();
+    auto const device = metadata.device();
+    if (device.is_cpu()) continue;
+    auto const is_known = [&](c10::Stream stream) { return stream.device() == device; };
+    if (std::ranges::none_of(streams, is_known)) streams.push_back(metadata.stream());
   }
-  return std::nullopt;
+  return streams;
 }
 
 /// The node that accumulates a leaf's gradient; null for every other node.

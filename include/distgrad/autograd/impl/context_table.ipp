@@ -25,7 +25,7 @@ inline Error unknown_context(ContextId id, char const* why) {
 }  // namespace detail
 
 DISTGRAD_DECL ContextPtr ContextTable::create() {
-  auto context = std::make_shared<DistAutogradContext>(ids_.next<ContextId>());
+  auto context = std::make_shared<DistAutogradContext>(ids_.next<ContextId>(), streams_);
   std::lock_guard lock(mutex_);
   bounds::contexts.require_room(contexts_.size());
   contexts_.emplace(context->id(), context);
@@ -39,7 +39,7 @@ DISTGRAD_DECL ContextPtr ContextTable::get_or_create(ContextId id) {
     throw detail::unknown_context(id, "; it was released before this message arrived");
   }
   bounds::contexts.require_room(contexts_.size());
-  return contexts_.emplace(id, std::make_shared<DistAutogradContext>(id)).first->second;
+  return contexts_.emplace(id, std::make_shared<DistAutogradContext>(id, streams_)).first->second;
 }
 
 DISTGRAD_DECL ContextPtr ContextTable::find(ContextId id) const {

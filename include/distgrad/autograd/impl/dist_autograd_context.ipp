@@ -64,16 +64,17 @@ DISTGRAD_DECL std::set<WorkerId> DistAutogradContext::known_workers() const {
 
 DISTGRAD_DECL void DistAutogradContext::merge(GradientMap&& gradients, bool create_graph) {
   std::lock_guard lock(mutex_);
-  gradients_.merge(std::move(gradients), create_graph);
+  gradients_.merge(std::move(gradients), create_graph, streams_.get());
 }
 
 DISTGRAD_DECL at::Tensor DistAutogradContext::gradient(at::Tensor const& variable) const {
   std::lock_guard lock(mutex_);
-  return gradients_.find(variable);
+  return streams_ ? gradients_.find(variable, *streams_) : gradients_.find(variable);
 }
 
 DISTGRAD_DECL std::vector<GradientMap::Entry> DistAutogradContext::gradients() const {
   std::lock_guard lock(mutex_);
+  if (streams_) gradients_.enter(*streams_);
   return gradients_.entries();
 }
 

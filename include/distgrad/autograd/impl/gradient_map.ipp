@@ -7,6 +7,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
 
+#include <distgrad/serialize/keep_on_streams.hpp>
 #include <distgrad/tensor/compat.hpp>
 
 namespace distgrad {
@@ -38,7 +39,16 @@ DISTGRAD_DECL void GradientMap::accumulate(at::Tensor const& variable, at::Tenso
   }
 }
 
-DISTGRAD_DECL void GradientMap::merge(GradientMap&& other, bool create_graph) {
+DISTGRAD_DECL void GradientMap::enter(StreamOrder& order) {
+  uses_.enter(order);
+  for (Entry& entry : entries_) keep_on_streams(entry.gradient, order);
+}
+
+DISTGRAD_DECL void GradientMap::merge(GradientMap&& other, bool create_graph, StreamOrder* order) {
+  if (order) {
+    other.enter(*order);
+    enter(*order);
+  }
   entries_.reserve(entries_.size() + other.entries_.size());
   for (Entry& entry : other.entries_) {
     at::Tensor& sum = slot(entry.variable);
@@ -68,6 +78,13 @@ DISTGRAD_DECL void GradientMap::add_to_grad(bool create_graph) {
 DISTGRAD_DECL at::Tensor GradientMap::find(at::Tensor const& variable) const {
   auto const found = index_.find(key(variable));
   return found == index_.end() ? at::Tensor() : entries_[found->second].gradient;
+}
+
+DISTGRAD_DECL at::Tensor GradientMap::find(at::Tensor const& variable, StreamOrder& order) {
+  auto gradient = find(variable);
+  uses_.enter(order);
+  keep_on_streams(gradient, order);
+  return gradient;
 }
 
 DISTGRAD_DECL void GradientMap::clear() noexcept {

@@ -103,14 +103,42 @@ DISTGRAD_DECL void CheckpointBackward::attach(node_ptr const& node,
 
 // --- the second run ------------------------------------------------------------------------------
 
+/// Orders the calling thread's streams of all devices like those of the first gradient.
+class ThreadStreams final : public StreamOrder {
+ public:
+  explicit ThreadStreams(variable_list const& gradients) {
+    auto const is_away = [](auto const& g) { return g.defined() && !g.device().is_cpu(); };
+    auto const one = std::ranges::find_if(gradients, is_away);
+    if (one == gradients.end()) return;
+    c10::impl::VirtualGuardImpl const guard(one->device().type());
+    for (c10::DeviceIndex i = 0; i < guard.deviceCount(); ++i) {
+      streams_.push_back(current_stream({guard.type(), i}));
+    }
+  }
+  std::span<c10::Stream const> streams() const override { return streams_; }
+  void order(c10::Stream before, c10::Stream after) override {
+    auto event = record_event(before);
+    block_stream(after, event);
+  }
+  void keep(c10::DataPtr const& memory, c10::Stream stream) override {
+    keep_memory(memory, stream);
+  }
+  std::shared_ptr<DeviceMark> mark() override { return nullptr; }
+
+ private:
+  std::vector<c10::Stream> streams_;
+};
+
 /// Runs `part` below no pass of this library. Leaves get their gradients where libtorch puts them.
 inline void run_alone(NestedPass& part, bool create_graph) {
   bool const is_plain = torch::autograd::Engine::get_default_engine().is_checkpoint_valid();
   auto const is_recv = [](Node const& node) {
     return dynamic_cast<RecvRpcBackward const*>(&node) != nullptr;
   };
+  ThreadStreams streams(part.gradients);
   Executor executor({.retain_graph = true, .create_graph = create_graph},
-                    {is_recv, [](Node& recv, variable_list g, Lives) { recv(std::move(g)); }});
+                    {is_recv, [](Node& recv, variable_list g, Lives) { recv(std::move(g)); }},
+                    streams.streams().empty() ? nullptr : &streams);
   for (auto const& end : part.ends) executor.capture(end);
   for (std::size_t i = 0; i < part.roots.size(); ++i) {
     executor.add_root(part.roots[i], part.gradients[i]);

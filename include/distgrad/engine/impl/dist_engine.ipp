@@ -3,6 +3,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <distgrad/queue/stream_scope.hpp>
+
 namespace distgrad {
 
 /// The turns of an engine's loop: one handles what arrived and what time brought.
@@ -55,6 +57,7 @@ struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
     return steps / 2 + (rounds_up && steps % 2 != 0);
   }
   void run() {
+    StreamScope const streams(host.queues.streams());  // what arrives is made on them
     while (!ending.load()) {
       core->on_loop(host.clock().now());
       host.transport.run_until(core->next_turn());

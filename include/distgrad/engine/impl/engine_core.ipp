@@ -5,11 +5,19 @@
 
 namespace distgrad {
 
+namespace detail {
+
+inline std::shared_ptr<StreamOrder> shared_streams(std::shared_ptr<Host> const& host) {
+  return host->streams() ? std::shared_ptr<StreamOrder>(host, host->streams()) : nullptr;
+}
+
+}  // namespace detail
+
 DISTGRAD_DECL EngineCore::EngineCore(std::shared_ptr<Host> host, Membership membership,
                                      Options options)
     : ids_(membership.self().id, membership.self().incarnation),
       agent_(std::move(host), std::move(membership), options.rpc_timeout),
-      contexts_(ids_),
+      contexts_(ids_, detail::shared_streams(agent_.shared_host())),
       recorder_(agent_, contexts_, ids_),
       rrefs_(std::make_shared<RRefTable>(agent_, ids_)),
       passes_(agent_, contexts_, recorder_, options.passes),

@@ -11,11 +11,13 @@
 #include <distgrad/core/error.hpp>
 #include <distgrad/engine/input_buffer.hpp>
 #include <distgrad/engine/node_call.hpp>
+#include <distgrad/queue/stream_scope.hpp>
+#include <distgrad/serialize/keep_on_streams.hpp>
 
 namespace distgrad {
 
-DISTGRAD_DECL Executor::Executor(Options options, Boundary boundary)
-    : options_(options), boundary_(std::move(boundary)) {
+DISTGRAD_DECL Executor::Executor(Options options, Boundary boundary, StreamOrder* streams)
+    : options_(options), boundary_(std::move(boundary)), streams_(streams) {
   thread_state_.set_grad_mode(options_.create_graph);
 }
 
@@ -40,6 +42,9 @@ DISTGRAD_DECL void Executor::inject(Node const& send, variable_list gradients, L
     throw Error(errc::bad_message, "gradients arrived for '" + send.name() + "': " + problem);
   }
   state.is_injected = true;
+  if (streams_) {
+    for (auto const& gradient : gradients) hand_over(gradient, send);
+  }
   state.inputs = std::move(gradients);
   if (!lives.empty()) lives_[number] = std::move(lives);
   if (!is_failed_) make_ready(number);
@@ -97,8 +102,29 @@ DISTGRAD_DECL void Executor::deliver(std::uint32_t number, std::uint32_t input_n
     lives.resize(state.inputs.size());
     lives[input_nr] = true;
   }
+  std::optional<StreamScope> scope;
+  if (streams_) {
+    if (auto const stream = hand_over(gradient, *state.node)) scope.emplace(*stream);
+  }
   add_to_input(state.inputs[input_nr], std::move(gradient));
   count_delivery(number);
+}
+
+/// Called where `gradient` was made, so that it lives on its device's current stream: makes it ready
+/// for the stream on which `to` will use it. @return that one; nothing on the CPU.
+DISTGRAD_DECL std::optional<c10::Stream> Executor::hand_over(at::Tensor const& gradient,
+                                                             Node const& to) {
+  if (!gradient.defined() || gradient.device().is_cpu()) return std::nullopt;
+  auto const from = current_stream(gradient.device());
+  for (auto const& stream : node_streams(to)) {
+    if (stream.device() != from.device()) continue;
+    if (stream != from) {
+      streams_->order(from, stream);
+      keep_tensor(gradient, stream, *streams_);
+    }
+    return stream;
+  }
+  return from;
 }
 
 /// Nothing comes along this edge.
@@ -113,6 +139,7 @@ DISTGRAD_DECL void Executor::pass_by_all(NodeState const& from) {
 
 // A list of one gradient is just what a node of one input is called with: no new list.
 DISTGRAD_DECL void Executor::deliver_single(std::uint32_t number, variable_list&& gradient) {
+  if (streams_) hand_over(gradient.front(), *states_[number].node);
   states_[number].inputs = std::move(gradient);
   count_delivery(number);
 }
@@ -140,6 +167,8 @@ DISTGRAD_DECL void Executor::run_node(std::uint32_t number) {
     if (auto const entry = lives_.extract(number)) lives = std::move(entry.mapped());
   }
   current_ = state.node;
+  std::optional<StreamScope> scope;
+  if (streams_) scope.emplace(node_streams(*state.node));
   if (c10::GradMode::is_enabled() != options_.create_graph) {
     c10::GradMode::set_enabled(options_.create_graph);  // the node before left it changed
   }
@@ -199,6 +228,7 @@ DISTGRAD_DECL void Executor::finish_leaf(NodeState const& state, variable_list&&
     call_leaf_hooks(leaf, gradient);
     bool const is_shared = state.is_shared && gradient.unsafeGetTensorImpl() == arrived;
     std::size_t const references = is_shared ? 0 : 1 + has_post_hooks;
+    if (streams_) finish_use(gradient);
     gradients_.accumulate(leaf.variable, std::move(gradient), options_.create_graph, references);
     call_post_accumulate_hooks(leaf);
   }
@@ -228,7 +258,20 @@ DISTGRAD_DECL void Executor::finish_boundary(NodeState const& state, variable_li
 DISTGRAD_DECL void Executor::finish_captured(NodeState& state, variable_list&& inputs) {
   if (inputs.empty()) return;
   call_pre_hooks(*state.node, inputs);
+  if (streams_) std::ranges::for_each(inputs, [this](auto& input) { finish_use(input); });
   state.inputs = std::move(inputs);
+}
+
+/// A gradient stays where it is until somebody takes it.
+DISTGRAD_DECL void Executor::finish_use(at::Tensor const& gradient) {
+  if (!gradient.defined() || gradient.device().is_cpu()) return;
+  if (has_found_) gradients_.enter(*streams_);
+  gradients_.add_use(current_stream(gradient.device()));
+}
+
+DISTGRAD_DECL GradientMap Executor::take_gradients() {
+  if (streams_) gradients_.enter(*streams_);
+  return std::exchange(gradients_, {});
 }
 
 DISTGRAD_DECL void Executor::drop_work() noexcept {

@@ -74,7 +74,13 @@ DISTGRAD_DECL void Executor::capture(node_ptr const& node) {
 
 DISTGRAD_DECL variable_list Executor::take_captured(Node const& node) {
   std::uint32_t const number = index_.find(&node);
-  return number == detail::NodeIndex::none ? variable_list() : std::move(states_[number].inputs);
+  if (number == detail::NodeIndex::none) return {};
+  auto captured = std::move(states_[number].inputs);
+  if (streams_) {
+    gradients_.enter(*streams_);
+    keep_on_streams(captured, *streams_);
+  }
+  return captured;
 }
 
 DISTGRAD_DECL std::vector<Node*> Executor::take_reached() { return std::exchange(reached_, {}); }

@@ -46,7 +46,8 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, Context
       executor_({options.retain_graph, options.create_graph, options.is_restricted},
                 {&detail::is_recv_function, [this](Node& recv, variable_list gradients, Lives lives) {
                    send_gradients(recv, std::move(gradients), std::move(lives));
-                 }}) {}
+                 }},
+                agent.host().streams()) {}
 
 DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
                                     BackwardOptions const& options) {
@@ -247,6 +248,10 @@ DISTGRAD_DECL void Pass::try_slice(Work& work) {
 
 DISTGRAD_DECL void Pass::run_slice(Work& work) {
   for (auto& delivery : work.deliveries) {
+    if (delivery.arrived) {
+      delivery.arrived->follow();
+      keep_on_streams(delivery.gradients, *agent_.host().streams());
+    }
     executor_.inject(*send_function(delivery.message), std::move(delivery.gradients),
                      std::move(delivery.lives));
   }
@@ -263,7 +268,7 @@ DISTGRAD_DECL void Pass::run_slice(Work& work) {
 DISTGRAD_DECL GradientMap Pass::take_gradients() {
   auto gradients = executor_.take_gradients();
   std::lock_guard lock(mutex_);
-  gradients.merge(std::exchange(adopted_, {}), options_.create_graph);
+  gradients.merge(std::exchange(adopted_, {}), options_.create_graph, agent_.host().streams());
   return gradients;
 }
 
@@ -284,8 +289,9 @@ DISTGRAD_DECL void Pass::on_gradient(WorkerId from, detail::GradientFrame frame)
   join();
   if (frame.recorded.is_valid()) context_->add_recv(frame.recorded, from, frame.differentiable);
   auto const priority = send_function(frame.message)->sequence_nr();
-  inbox_.deliveries.push_back(
-      {frame.message, std::move(frame.gradients), std::move(frame.lives)});
+  auto* const streams = agent_.host().streams();
+  inbox_.deliveries.push_back({frame.message, std::move(frame.gradients), std::move(frame.lives),
+                               streams ? streams->mark() : nullptr});
   wake_driver(lock, priority);
 }
 

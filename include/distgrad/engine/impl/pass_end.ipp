@@ -39,7 +39,7 @@ DISTGRAD_DECL void Pass::belong_to(PassId const& id, std::shared_ptr<Pass> const
 
 DISTGRAD_DECL void Pass::adopt(GradientMap&& gradients) {
   std::lock_guard lock(mutex_);
-  adopted_.merge(std::move(gradients), options_.create_graph);
+  adopted_.merge(std::move(gradients), options_.create_graph, agent_.host().streams());
 }
 
 DISTGRAD_DECL void Pass::nest(NestedPass const& part) {

@@ -114,7 +114,10 @@ DISTGRAD_DECL void RRefTable::carry_out(Deeds deeds) {
 /// The entry of a value that is or will be here. The lock is held.
 DISTGRAD_DECL std::shared_ptr<OwnerRRef> RRefTable::entry(RRefId id) {
   auto& value = owned_[id];
-  if (!value) value = std::make_shared<OwnerRRef>(id, agent_ ? agent_->shared_host() : nullptr);
+  if (!value) {
+    value = agent_ ? std::make_shared<OwnerRRef>(id, agent_->shared_host(), agent_->host().streams())
+                   : std::make_shared<OwnerRRef>(id, nullptr);
+  }
   return value;
 }
 
@@ -298,7 +301,9 @@ DISTGRAD_DECL void RRefTable::on_fetch(WorkerId from, Message message) {
     auto const local = find_local(id);
     local->value().on_ready([this, local, from, call, state = arrival.state()] {
       try {
-        answer_fetch(from, call, local->value().get(), state);
+        auto const& value = local->value().get();
+        local->enter();
+        answer_fetch(from, call, value, state);
       } catch (RemoteError const& e) {  // of the function that should have made the value
         engine_.answer_error(from, call, e.function(),
                              std::make_exception_ptr(Error(e.code(), e.remote_text())));
