@@ -2,14 +2,17 @@
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.hpp")
 file(GLOB_RECURSE bodies CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/distgrad/*.ipp")
-list(REMOVE_ITEM headers "${PROJECT_SOURCE_DIR}/include/distgrad/src.hpp")
-list(APPEND bodies "${PROJECT_SOURCE_DIR}/include/distgrad/src.hpp")
+# What cannot be compiled alone, or not everywhere.
+set(others src.hpp queue/cuda_queues.hpp)
+list(TRANSFORM others PREPEND "${PROJECT_SOURCE_DIR}/include/distgrad/")
+list(REMOVE_ITEM headers ${others})
+list(APPEND bodies ${others})
 
 add_library(distgrad INTERFACE)
 add_library(distgrad::distgrad ALIAS distgrad)
 target_sources(distgrad INTERFACE
   FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${headers}
-  # Bodies and src.hpp are installed, but no file on their own for the header check.
+  # Installed as well, but nothing for the header check.
   FILE_SET bodies TYPE HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${bodies})
 target_compile_features(distgrad INTERFACE cxx_std_20)
 target_link_libraries(distgrad INTERFACE distgrad::torch Boost::headers Threads::Threads)
