@@ -9,6 +9,7 @@
 #include <distgrad/core/impl/error.ipp>
 #include <distgrad/core/impl/future.ipp>
 #include <distgrad/wire/impl/frame.ipp>
+#include <distgrad/observe/impl/prometheus.ipp>
 #include <distgrad/transport/impl/frame_assembler.ipp>
 #include <distgrad/transport/impl/handshake_channel.ipp>
 #include <distgrad/transport/impl/loopback_transport.ipp>
@@ -43,6 +44,7 @@
 #include <distgrad/rref/impl/fork_protocol_state.ipp>
 #include <distgrad/rref/impl/rref.ipp>
 #include <distgrad/rref/impl/rref_table.ipp>
+#include <distgrad/autograd/impl/context_graph.ipp>
 #include <distgrad/autograd/impl/context_table.ipp>
 #include <distgrad/autograd/impl/dist_autograd_context.ipp>
 #include <distgrad/autograd/impl/gradient_map.ipp>

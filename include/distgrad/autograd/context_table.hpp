@@ -36,6 +36,8 @@ class ContextTable {
   /// Forgets a context for good. @return it, or null if this worker did not have it.
   ContextPtr release(ContextId id);
   std::size_t size() const;
+  /// Those this worker has now.
+  std::vector<ContextPtr> all() const;
 
   /// The calling thread's context of this table, or null.
   ContextPtr current() const;

@@ -45,7 +45,9 @@ class Recorder final : public Interceptor {
   /// Forgets `context` here and on every worker that knows it.
   void release(ContextId context) noexcept;
   /// Called with each context this worker forgets, before its gradients go.
-  void on_release(unique_function<void(ContextId)> handler) { on_release_ = std::move(handler); }
+  void on_release(unique_function<void(DistAutogradContext const&)> handler) {
+    on_release_ = std::move(handler);
+  }
 
  private:
   enum class Extension : std::uint8_t { plain, context, recorded, constants };
@@ -53,7 +55,7 @@ class Recorder final : public Interceptor {
   RpcAgent& agent_;
   ContextTable& contexts_;
   IdSource& ids_;
-  unique_function<void(ContextId)> on_release_;
+  unique_function<void(DistAutogradContext const&)> on_release_;
 };
 
 }  // namespace distgrad

@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 
+#include <distgrad/autograd/context_history.hpp>
 #include <distgrad/autograd/context_table.hpp>
 #include <distgrad/autograd/recorder.hpp>
 #include <distgrad/config.hpp>
@@ -29,7 +30,12 @@ class EngineCore {
   Recorder& recorder() { return recorder_; }
   RRefTable& rrefs() { return *rrefs_; }
   PassTable& passes() { return passes_; }
+  /// Empty unless somebody watches.
+  ContextHistory const& context_history() const { return context_history_; }
   std::mutex& parameter_mutex() { return parameter_mutex_; }
+
+  /// Whether `close` was not called yet.
+  bool is_open() const;
 
   /// One turn of the I/O loop beside the transport: deadlines, watchdog, shutdown.
   void on_loop(time_point now);
@@ -46,6 +52,7 @@ class EngineCore {
   void close();
 
  private:
+  void on_release(DistAutogradContext const& context);
   void on_shutdown_message(WorkerId from, Message const& message);
   void carry_out(std::vector<ShutdownBarrier::Send> const& sends);
   void give_up_leaving();
@@ -57,10 +64,11 @@ class EngineCore {
   Recorder recorder_;
   std::shared_ptr<RRefTable> rrefs_;
   PassTable passes_;
+  ContextHistory context_history_;
 
   std::mutex parameter_mutex_;
 
-  std::mutex shutdown_mutex_;
+  mutable std::mutex shutdown_mutex_;
   ShutdownBarrier barrier_;
   std::optional<Promise<void>> left_;
   bool closed_ = false;

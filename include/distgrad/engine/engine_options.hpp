@@ -66,6 +66,9 @@ struct EngineOptions {
   /// Sizes this worker accepts from its peers.
   FrameLimits limits = {};
   LogSink log = log_to_stderr;
+  /// Whether calls, traffic, passes and tasks are counted: what `Worker::metrics_text` and a
+  /// `LiveServer` show.
+  bool metrics = false;
   /// Read for all deadlines; the system's steady clock if null.
   std::shared_ptr<TimeSource const> clock = {};
 

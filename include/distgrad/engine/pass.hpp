@@ -15,6 +15,7 @@
 #include <distgrad/engine/executor.hpp>
 #include <distgrad/engine/pass_frames.hpp>
 #include <distgrad/engine/pass_protocol.hpp>
+#include <distgrad/observe/observer.hpp>
 #include <distgrad/rpc/agent.hpp>
 
 namespace distgrad {
@@ -102,6 +103,11 @@ class Pass : public std::enable_shared_from_this<Pass> {
   /// Called once, with the lock held by nobody, when the pass is over on this worker.
   void on_finished(unique_function<void()> handler) { on_finished_ = std::move(handler); }
 
+  /// For whoever watches: the part as it is now. Only with an observer.
+  PassRecord record() const;
+  /// The part is over. @param fallback why, if the protocol knows of no error.
+  void end_watch(error_code const& fallback);
+
  private:
   struct Delivery {
     AutogradMessageId message;
@@ -181,6 +187,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   PassProtocol protocol_;
   Work inbox_;
   bool driving_ = false;
+  PassProbe probe_;
   bool was_driving_ = false;  // when it was told to stop
   bool expanded_ = false;
   std::weak_ptr<Pass> nested_;  // the one a node of this pass waits for

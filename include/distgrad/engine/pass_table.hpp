@@ -44,6 +44,8 @@ class PassTable {
   std::optional<time_point> next_tick() const;
   /// Passes that are running here.
   std::size_t size() const;
+  /// The same, as records; without an observer their times are meaningless.
+  std::vector<PassRecord> records() const;
 
  private:
   using PassPtr = std::shared_ptr<Pass>;
@@ -66,7 +68,7 @@ class PassTable {
   PassPtr add(PassId const& id, ContextPtr context, PassOptions options);
   std::vector<PassPtr> all() const;
   bool is_over(PassId const& id) const;
-  void finished(PassId const& id);
+  void finished(PassId const& id, error_code const& fallback = {});
   void remember_finished(PassId const& id);
   WireError error_here(std::exception_ptr const& error) const;
   void answer(WorkerId to, FrameKind kind, PassId const& id,

@@ -6,10 +6,12 @@
 #include <string>
 #include <utility>
 
+#include <distgrad/observe/observer.hpp>
 #include <distgrad/queue/concept.hpp>
 #include <distgrad/queue/queue_streams.hpp>
 #include <distgrad/rpc/host.hpp>
 #include <distgrad/rpc/interceptor.hpp>
+#include <distgrad/rpc/traffic.hpp>
 #include <distgrad/serialize/concept.hpp>
 #include <distgrad/transport/concept.hpp>
 
@@ -39,6 +41,10 @@ class PolicyHost final : public Host {
     if (!std::span<c10::Stream const>(queues.streams()).empty()) devices_ = &order;
   }
 
+ private:
+  std::unique_ptr<Observer> observer_;  // tasks that wait in the queues refer to it
+
+ public:
   QueueStreams<Queues> order{queues};  // goes last: a task may still use it
   Transport transport;
   Queues queues;
@@ -53,16 +59,20 @@ class PolicyHost final : public Host {
     interceptor_.store(interceptor);
     engine_.store(engine);
   }
+  /// From now on; before anything is sent or submitted.
+  void watch_with(std::unique_ptr<Observer> observer) { observer_ = std::move(observer); }
   void detach() noexcept {
     engine_.store(nullptr);
     interceptor_.store(nullptr);
   }
 
   void send(WorkerId to, Message message, SendCompletion done) override {
+    if (observer_) observer_->sent(to, traffic_kind(message.kind), frame_bytes(message));
     transport.async_send(to, std::move(message), done ? std::move(done) : [](error_code) {});
   }
   void wake() noexcept override { transport.wake(); }
   void submit(std::uint64_t priority, unique_function<void()> task) override {
+    if (observer_) task = watch_task(*observer_, std::move(task));
     queues.submit(c10::Device(c10::kCPU), {priority, std::move(task)});
   }
   void pack(Writer& out, std::vector<Buffer>& buffers,
@@ -76,6 +86,7 @@ class PolicyHost final : public Host {
     return serializer.landing(lengths);
   }
   TimeSource const& clock() const override { return *clock_; }
+  Observer* observer() const noexcept override { return observer_.get(); }
   void log(LogLevel level, std::string_view text) const noexcept override {
     try {
       if (log_) log_({level, worker_, text});

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -27,6 +28,7 @@ struct DebugInfo {
   std::size_t pending_calls = 0;
   std::size_t call_deadlines = 0;
   std::size_t owned_rrefs = 0;
+  std::size_t used_rrefs = 0;
   std::size_t forks = 0;
   std::size_t pending_users = 0;
   std::size_t autograd_contexts = 0;
@@ -128,6 +130,28 @@ class Worker {
     core().agent().set_rpc_timeout(timeout);
   }
   DebugInfo debug_info() const;
+  /// Whether the engine serves: it has not been stopped.
+  bool is_running() const { return core().is_open(); }
+
+  /// What is counted of this engine; null unless `EngineOptions::metrics` asks for it.
+  Observer const* observer() const { return core().agent().observer(); }
+  /// The same as text for Prometheus (exposition format 0.0.4). Takes no lock that a call or a pass
+  /// waits for longer than for a copy of a few numbers.
+  /// @throws Error `not_supported` without `EngineOptions::metrics`.
+  std::string metrics_text() const;
+  /// This worker's part in the passes that run now. Times only with `EngineOptions::metrics`.
+  std::vector<PassRecord> passes() const { return core().passes().records(); }
+  /// This worker's parts of the contexts it has now.
+  std::vector<std::shared_ptr<DistAutogradContext>> contexts() const {
+    return core().contexts().all();
+  }
+  /// This worker's part of the graph of a context: of one it has now, or, with
+  /// `EngineOptions::metrics`, of one of `recent_contexts`.
+  std::optional<ContextGraph> graph_of(ContextId id) const;
+  /// Contexts that were released here and whose graph is still known, oldest first.
+  std::vector<ContextId> recent_contexts() const { return core().context_history().ids(); }
+  /// The functions this worker can be asked to run, by the names calls use.
+  std::vector<std::string> functions() const { return core().agent().registry().names(); }
   /// Held by whoever changes parameters that live on this worker.
   std::mutex& parameter_mutex() const { return core().parameter_mutex(); }
 

@@ -16,6 +16,8 @@
 
 namespace distgrad {
 
+class CallProbe;
+
 /// Receives an answer's values (or the error of the call), on the I/O thread, under the answer's
 /// call state. The decoder is valid during the call and null with an error.
 using OnResult = unique_function<void(std::exception_ptr, Decoder*)>;
@@ -41,6 +43,8 @@ class RpcAgent {
   Registry& registry() { return registry_; }
   /// What codecs may ask of this engine; higher rooms add theirs before the engine starts.
   Services& services() { return services_; }
+  /// Who watches this engine, or null.
+  Observer* observer() const { return observer_; }
 
   Interceptor* interceptor() const { return interceptor_; }
   void set_interceptor(Interceptor* interceptor) { interceptor_ = interceptor; }
@@ -79,9 +83,10 @@ class RpcAgent {
   void on_call(WorkerId from, Message message);
   void on_answer(std::string_view function, std::exception_ptr error, WorkerId from,
                  Message message, OnResult& on_result,
-                 std::vector<unique_function<void()>>& undo);
+                 std::vector<unique_function<void()>>& undo, CallProbe& probe);
 
   std::shared_ptr<Host> host_;
+  Observer* const observer_;
   Membership membership_;
   std::atomic<std::chrono::nanoseconds> rpc_timeout_;
   Interceptor* interceptor_ = nullptr;

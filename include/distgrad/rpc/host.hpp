@@ -19,6 +19,8 @@
 
 namespace distgrad {
 
+class Observer;
+
 /// The three policies of an engine with their types erased: what the rooms between the policies
 /// and the engine ask of them. One virtual call per message or task.
 /// @threads safe: shared object.
@@ -41,6 +43,8 @@ class Host : public FutureHost {
   StreamOrder* streams() const { return static_cast<StreamOrder*>(devices()); }
   virtual TimeSource const& clock() const = 0;
   virtual void log(LogLevel level, std::string_view text) const noexcept = 0;
+  /// Who watches this engine; null if nobody does. Fixed before the engine starts.
+  virtual Observer* observer() const noexcept { return nullptr; }
 
  protected:
   /// `order`, null for none, outlives this.

@@ -27,6 +27,9 @@ class Registry {
   /// two functions of the program have both the name and the signature.
   FunctionEntry const& find(std::string_view name, std::uint64_t signature) const;
 
+  /// Every name a call may use, in alphabetical order.
+  std::vector<std::string> names() const;
+
   /// The name calls of `function` use.
   std::string_view name_of(detail::ProgramFunction const& function) const;
 

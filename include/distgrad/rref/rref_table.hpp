@@ -86,6 +86,7 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   /// Whether no control message is on its way that this worker has to stay for.
   bool is_quiet() const;
   std::size_t owned() const;
+  std::size_t used() const;
   std::size_t forks() const;
   std::size_t pending_users() const;
 

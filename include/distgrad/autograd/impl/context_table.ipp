@@ -74,6 +74,13 @@ DISTGRAD_DECL std::size_t ContextTable::size() const {
   return contexts_.size();
 }
 
+DISTGRAD_DECL std::vector<ContextPtr> ContextTable::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<ContextPtr> contexts;
+  for (auto const& [id, context] : contexts_) contexts.push_back(context);
+  return contexts;
+}
+
 DISTGRAD_DECL ContextPtr ContextTable::current() const {
   for (auto const& [table, context] : detail::thread_contexts()) {
     if (table == this) return context;

@@ -85,7 +85,7 @@ DISTGRAD_DECL void Recorder::release(ContextId id) noexcept {
   try {
     auto const context = contexts_.release(id);
     if (!context) return;  // ends the flood where workers know one another
-    if (on_release_) on_release_(id);
+    if (on_release_) on_release_(*context);
     auto const self = agent_.membership().self().id;
     for (auto const worker : context->known_workers()) {
       if (worker == self) continue;

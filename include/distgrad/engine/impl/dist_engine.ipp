@@ -145,6 +145,7 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
                                        Deadline::after(options.rendezvous_timeout))
                  : std::vector<PeerAddress>{self};
 
+  if (options.metrics) host_->watch_with(std::make_unique<Observer>(self.info.id, group));
   attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),
                                       EngineCore::Options{
                                           options.rpc_timeout,

@@ -24,10 +24,11 @@ DISTGRAD_DECL EngineCore::EngineCore(std::shared_ptr<Host> host, Membership memb
       barrier_(agent_.membership().self().id,
                static_cast<std::uint32_t>(agent_.membership().group().size())) {
   agent_.services().add(*rrefs_);
-  recorder_.on_release([this](ContextId context) { passes_.release(context); });
-  for (auto kind : {FrameKind::shutdown_ready, FrameKind::shutdown_check,
-                    FrameKind::shutdown_state, FrameKind::shutdown_leave}) {
-    agent_.dispatcher().on(kind, [this](WorkerId from, Message m) { on_shutdown_message(from, m); });
+  recorder_.on_release([this](DistAutogradContext const& context) { on_release(context); });
+  for (auto kind : {FrameKind::shutdown_ready, FrameKind::shutdown_check, FrameKind::shutdown_state,
+                    FrameKind::shutdown_leave}) {
+    agent_.dispatcher().on(kind,
+                           [this](WorkerId from, Message m) { on_shutdown_message(from, m); });
   }
   agent_.dispatcher().on_peer_lost([this](WorkerId peer, error_code) {
     std::unique_lock lock(shutdown_mutex_);
@@ -35,6 +36,13 @@ DISTGRAD_DECL EngineCore::EngineCore(std::shared_ptr<Host> host, Membership memb
     lock.unlock();
     carry_out(sends);
   });
+}
+
+DISTGRAD_DECL void EngineCore::on_release(DistAutogradContext const& context) {
+  if (agent_.observer() && context_history_.wants(context.id(), agent_.host().clock().now())) {
+    context_history_.add(describe_graph(context));
+  }
+  passes_.release(context.id());
 }
 
 DISTGRAD_DECL void EngineCore::on_loop(time_point now) {
@@ -106,6 +114,11 @@ DISTGRAD_DECL void EngineCore::give_up_leaving() {
   if (!left_) return;
   left_->set_error(std::make_exception_ptr(
       Error(errc::closed, "the engine was stopped before the whole group was done")));
+}
+
+DISTGRAD_DECL bool EngineCore::is_open() const {
+  std::lock_guard lock(shutdown_mutex_);
+  return !closed_;
 }
 
 DISTGRAD_DECL void EngineCore::close() {

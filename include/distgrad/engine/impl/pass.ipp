@@ -43,6 +43,7 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, Context
       patience_(patience),
       protocol_(agent.membership().self().id, id.initiator, options),
       driving_(protocol_.is_initiator()),  // from now on, so that no status reads its executor
+      probe_(agent.observer(), id, options.is_smart, protocol_.is_initiator()),
       executor_({options.retain_graph, options.create_graph, options.is_restricted},
                 {&detail::is_recv_function, [this](Node& recv, variable_list gradients, Lives lives) {
                    send_gradients(recv, std::move(gradients), std::move(lives));

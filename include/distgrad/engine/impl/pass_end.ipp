@@ -147,6 +147,19 @@ DISTGRAD_DECL PassStatus Pass::status(std::uint32_t round) const {
   return status;
 }
 
+DISTGRAD_DECL PassRecord Pass::record() const {
+  std::lock_guard lock(mutex_);
+  auto const counts = protocol_.own_status(0);
+  return probe_.so_far(counts.sent, counts.received);
+}
+
+DISTGRAD_DECL void Pass::end_watch(error_code const& fallback) {
+  if (!probe_) return;
+  std::lock_guard lock(mutex_);
+  auto const counts = protocol_.own_status(0);
+  probe_.end(counts.sent, counts.received, protocol_.error() ? protocol_.error()->code : fallback);
+}
+
 DISTGRAD_DECL std::string Pass::awaited_text() const {
   constexpr std::size_t most_lines = 8;
   auto const name = [this](WorkerId worker) {

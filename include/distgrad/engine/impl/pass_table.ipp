@@ -110,7 +110,7 @@ DISTGRAD_DECL GradientMap PassTable::run(ContextPtr const& context,
   struct Guard {  // a throw before the protocol ran leaves the pass unfinished
     PassTable& table;
     PassId id;
-    ~Guard() { table.finished(id); }
+    ~Guard() { table.finished(id, errc::invalid_root); }
   } guard{*this, id};
   if (!pass_options.is_smart) {
     {
@@ -278,7 +278,7 @@ DISTGRAD_DECL bool PassTable::is_over(PassId const& id) const {
          (numbers.size() == max_finished && id.sequence < *numbers.begin());
 }
 
-DISTGRAD_DECL void PassTable::finished(PassId const& id) {
+DISTGRAD_DECL void PassTable::finished(PassId const& id, error_code const& fallback) {
   PassPtr pass;  // goes after the lock
   {
     std::lock_guard lock(mutex_);
@@ -286,6 +286,7 @@ DISTGRAD_DECL void PassTable::finished(PassId const& id) {
     if (!entry) return;
     pass = std::move(entry.mapped());
   }
+  pass->end_watch(fallback);
   remember_finished(id);
 }
 
@@ -336,6 +337,12 @@ DISTGRAD_DECL std::optional<time_point> PassTable::next_tick() const {
 DISTGRAD_DECL std::size_t PassTable::size() const {
   std::lock_guard lock(mutex_);
   return passes_.size();
+}
+
+DISTGRAD_DECL std::vector<PassRecord> PassTable::records() const {
+  std::vector<PassRecord> records;
+  for (auto const& pass : all()) records.push_back(pass->record());
+  return records;
 }
 
 }  // namespace distgrad

@@ -1,5 +1,6 @@
 #pragma once
 #include <distgrad/engine/worker.hpp>
+#include <distgrad/observe/prometheus.hpp>
 #include <distgrad/rpc/handler_scope.hpp>
 
 namespace distgrad {
@@ -33,10 +34,32 @@ DISTGRAD_DECL DebugInfo Worker::debug_info() const {
   return {.pending_calls = c.agent().caller().pending(),
           .call_deadlines = c.agent().caller().deadlines(),
           .owned_rrefs = c.rrefs().owned(),
+          .used_rrefs = c.rrefs().used(),
           .forks = c.rrefs().forks(),
           .pending_users = c.rrefs().pending_users(),
           .autograd_contexts = c.contexts().size(),
           .backward_passes = c.passes().size()};
+}
+
+DISTGRAD_DECL std::string Worker::metrics_text() const {
+  if (!observer()) {
+    throw Error(errc::not_supported,
+                "worker '" + name() + "' counts nothing; set EngineOptions::metrics");
+  }
+  auto const info = debug_info();
+  GaugeReading const gauges[] = {
+      {"calls_in_flight", "Calls this worker made that are not answered.", info.pending_calls},
+      {"rrefs_owned", "Remote values that live on this worker.", info.owned_rrefs},
+      {"rrefs_used", "References of this worker to values of others.", info.used_rrefs},
+      {"rref_forks", "References of others to values of this worker.", info.forks},
+      {"contexts", "Distributed autograd contexts this worker knows.", info.autograd_contexts},
+      {"passes_in_flight", "Backward passes this worker takes part in.", info.backward_passes}};
+  return prometheus_text(*observer(), gauges);
+}
+
+DISTGRAD_DECL std::optional<ContextGraph> Worker::graph_of(ContextId id) const {
+  if (auto const context = core().contexts().find(id)) return describe_graph(*context);
+  return core().context_history().find(id);
 }
 
 DISTGRAD_DECL Worker& this_worker() {

@@ -1,4 +1,5 @@
 #pragma once
+#include <distgrad/observe/observer.hpp>
 #include <distgrad/rpc/agent.hpp>
 #include <distgrad/rpc/handler_scope.hpp>
 #include <distgrad/wire/error_frame.hpp>
@@ -8,6 +9,7 @@ namespace distgrad {
 DISTGRAD_DECL RpcAgent::RpcAgent(std::shared_ptr<Host> host, Membership membership,
                                  std::chrono::nanoseconds rpc_timeout)
     : host_(std::move(host)),
+      observer_(host_->observer()),
       membership_(std::move(membership)),
       rpc_timeout_(rpc_timeout),
       caller_(membership_, host_->clock()),
@@ -48,9 +50,10 @@ DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view functi
   auto const call = caller_.begin(
       to, function, timeout.value_or(rpc_timeout()),
       [this, to, function, on_result = std::move(on_result), undo = draft.take_if_undelivered(),
-       place = std::move(place)](std::exception_ptr error, Message answer) mutable {
+       place = std::move(place), probe = CallProbe::of_made(observer_, function, to)](
+          std::exception_ptr error, Message answer) mutable {
         place.reset();  // who sees the answer may call again
-        on_answer(function, std::move(error), to, std::move(answer), on_result, undo);
+        on_answer(function, std::move(error), to, std::move(answer), on_result, undo, probe);
       });
   message.call = call;
   if (caller_.is_turn_overdue()) host_->wake();
@@ -77,7 +80,8 @@ DISTGRAD_DECL void RpcAgent::send(WorkerId to, Message message, SendCompletion d
 
 DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception_ptr error,
                                        WorkerId from, Message message, OnResult& on_result,
-                                       std::vector<unique_function<void()>>& undo) {
+                                       std::vector<unique_function<void()>>& undo,
+                                       CallProbe& probe) {
   if (!error && message.kind == FrameKind::error_reply) {
     Reader in(message.metadata);
     auto e = read_error(in);
@@ -91,6 +95,7 @@ DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception
       arrival.open(*host_, interceptor_, false);
       CallStateScope scope(interceptor_, arrival.state());
       auto decoder = arrival.decoder(services_);
+      probe.end({});  // before the result is seen: whoever has it finds the call counted
       on_result(nullptr, &decoder);
       return;
     } catch (...) {
@@ -100,6 +105,7 @@ DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception
                                  membership_.name(from) + "' cannot be read: " + report.text));
     }
   }
+  if (probe) probe.end(describe(error).code);
   on_result(std::move(error), nullptr);
 }
 
@@ -141,7 +147,8 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
       : agent_(agent),
         function_(function),
         arrival_(std::move(arrival)),
-        on_invoked_(std::move(on_invoked)) {
+        on_invoked_(std::move(on_invoked)),
+        probe_(CallProbe::of_served(agent.observer(), function.name, arrival_.from())) {
     ++agent_.running_;
   }
   ~Invocation() {
@@ -209,6 +216,7 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
   }
   void finish(std::exception_ptr error) {
     CallStateScope scope(agent_.interceptor(), arrival_.state());
+    if (probe_) probe_.end(distgrad::describe(error).code);
     on_invoked_(error, error ? nullptr : bound_.get(), arrival_.state());
   }
 
@@ -221,6 +229,7 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
   FunctionEntry const& function_;
   Arrival arrival_;
   OnInvoked on_invoked_;
+  CallProbe probe_;
   std::unique_ptr<BoundCall> bound_;
   std::atomic<std::size_t> waiting_{0};
   std::atomic<bool> failed_{false};

@@ -1,5 +1,7 @@
 #pragma once
+#include <distgrad/observe/observer.hpp>
 #include <distgrad/rpc/dispatcher.hpp>
+#include <distgrad/rpc/traffic.hpp>
 
 namespace distgrad {
 
@@ -16,6 +18,7 @@ DISTGRAD_DECL std::vector<Buffer> Dispatcher::landing(
 
 DISTGRAD_DECL void Dispatcher::on_message(WorkerId from, Message message) noexcept {
   auto const kind = index(message.kind);
+  if (observer_) observer_->received(from, traffic_kind(message.kind), frame_bytes(message));
   try {
     if (kind < handlers_.size() && handlers_[kind]) {
       handlers_[kind](from, std::move(message));
@@ -30,6 +33,7 @@ DISTGRAD_DECL void Dispatcher::on_message(WorkerId from, Message message) noexce
 }
 
 DISTGRAD_DECL void Dispatcher::on_peer_lost(WorkerId peer, error_code why) noexcept {
+  if (observer_) observer_->lost(peer);
   for (auto& handler : peer_handlers_) {
     try {
       handler(peer, why);

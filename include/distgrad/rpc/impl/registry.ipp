@@ -97,6 +97,15 @@ DISTGRAD_DECL std::string_view Registry::name_of(detail::ProgramFunction const& 
   return function.entry.name;
 }
 
+DISTGRAD_DECL std::vector<std::string> Registry::names() const {
+  std::lock_guard lock(mutex_);
+  scan_program();
+  std::vector<std::string> names;
+  for (auto const& [name, overloads] : by_name_) names.emplace_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
 DISTGRAD_DECL std::string Registry::near_names(std::string_view name) const {
   name = name.substr(0, 256);  // a peer chose it
   std::vector<std::pair<std::size_t, std::string_view>> ranked;

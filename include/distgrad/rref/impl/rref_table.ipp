@@ -384,6 +384,11 @@ DISTGRAD_DECL std::size_t RRefTable::owned() const {
   return protocol_.owner_entries();
 }
 
+DISTGRAD_DECL std::size_t RRefTable::used() const {
+  std::lock_guard lock(mutex_);
+  return protocol_.users();
+}
+
 DISTGRAD_DECL std::size_t RRefTable::forks() const {
   std::lock_guard lock(mutex_);
   return protocol_.forks();

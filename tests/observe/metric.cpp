@@ -1,0 +1,52 @@
+#include <distgrad/observe/metric.hpp>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace distgrad;
+using namespace std::chrono_literals;
+
+TEST_CASE("a duration falls into the first bucket that is long enough for it") {
+  Histogram histogram;
+  for (std::size_t i = 0; i < Histogram::bounds.size(); ++i) {
+    histogram.observe(Histogram::bounds[i]);
+    histogram.observe(Histogram::bounds[i] + 1ns);
+  }
+  auto const now = histogram.snapshot();
+  CHECK(now.buckets.front() == 1);
+  for (std::size_t i = 1; i < Histogram::bounds.size(); ++i) CHECK(now.buckets[i] == 2);
+  CHECK(now.buckets.back() == 1);  // longer than the longest
+  CHECK(now.count == 2 * Histogram::bounds.size());
+  auto const all = std::accumulate(Histogram::bounds.begin(), Histogram::bounds.end(), 0ns);
+  CHECK(now.sum == 2 * all + std::chrono::nanoseconds(Histogram::bounds.size()));
+}
+
+TEST_CASE("bounds of a histogram grow") {
+  for (std::size_t i = 1; i < Histogram::bounds.size(); ++i) {
+    CHECK(Histogram::bounds[i - 1] < Histogram::bounds[i]);
+  }
+}
+
+TEST_CASE("nothing is lost when threads count at the same time") {
+  Counter counter;
+  Gauge gauge;
+  Histogram histogram;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10000; ++i) {
+        counter.add(2);
+        gauge.add(i % 2 == 0 ? 1 : -1);
+        histogram.observe(1ms);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(counter.value() == 80000);
+  CHECK(gauge.value() == 0);
+  CHECK(histogram.snapshot().count == 40000);
+  CHECK(histogram.snapshot().sum == 40s);
+}
