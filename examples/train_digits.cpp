@@ -4,6 +4,7 @@
 // the model's first layers and `stage1` its last. Trains with SGD, then with Adam, and compares
 // every parameter with what training in one process with libtorch alone makes of it.
 #include <distgrad/distgrad.hpp>
+#include <distgrad/live/live_server.hpp>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -26,9 +27,11 @@
 #include <fstream>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using distgrad::RRef, distgrad::TcpEngine;
@@ -45,6 +48,8 @@ struct Arguments {
   std::string optimizer = "both";
   std::string label;
   int epochs = 30;
+  std::optional<std::uint16_t> live_port;
+  int linger_seconds = 0;
 };
 
 // ---- The model: the same classes serve the workers and the comparison in one process.
@@ -326,8 +331,19 @@ int run_worker(Arguments const& arguments) {
   auto const settings = distgrad::RendezvousSettings::from_environment();
   if (settings.world_size != worker_names.size())
     fail("WORLD_SIZE must be 3; ./scripts/demo sets it");
-  TcpEngine engine = TcpEngine::from_environment({.name = worker_names[settings.rank]});
+  TcpEngine engine = TcpEngine::from_environment(
+      {.name = worker_names[settings.rank], .metrics = arguments.live_port.has_value()});
+  std::optional<distgrad::LiveServer> live;
+  if (engine.rank() == 0 && arguments.live_port) {
+    live.emplace(engine, distgrad::LiveServerOptions{.port = *arguments.live_port});
+    std::cout << arguments.label << "live at " << live->url() << std::endl;
+  }
   bool const is_good = engine.rank() != 0 || run_trainer(engine, arguments);
+  if (live && arguments.linger_seconds > 0) {
+    std::cout << arguments.label << "done; the page stays for " << arguments.linger_seconds
+              << " s" << std::endl;
+    std::this_thread::sleep_for(std::chrono::seconds(arguments.linger_seconds));
+  }
   engine.shutdown(std::chrono::nanoseconds(0));  // the stages serve until the trainer is here
   return is_good ? 0 : 1;
 }
@@ -348,6 +364,8 @@ The variables RANK (0 to 2), WORLD_SIZE (3), MASTER_ADDR and MASTER_PORT say whi
   --epochs N         default 30
   --data FILE        default examples/data/digits.csv
   --label TEXT       in front of each line of the trainer
+  --live PORT        show the group in a browser while it trains; 0: any free port
+  --linger SECONDS   keep the page for so long after the training
   --free-port        print a port that can be MASTER_PORT on this host, and end
   --help             print this
 )";
@@ -367,6 +385,10 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       arguments.optimizer = value;
     else if (option == "--label")
       arguments.label = value;
+    else if (option == "--live")
+      arguments.live_port = static_cast<std::uint16_t>(std::atoi(value.c_str()));
+    else if (option == "--linger")
+      arguments.linger_seconds = std::atoi(value.c_str());
     else if (option == "--epochs")
       arguments.epochs = std::atoi(value.c_str());
     else

@@ -26,7 +26,7 @@ install_packages() {
     echo "No apt-get here: using the compiler, CMake 3.24, Ninja, Boost 1.81 and doctest as they are."
     return
   }
-  local missing=() package refreshed=''
+  local missing=() package
   for package in g++ cmake ninja-build ccache doctest-dev libssl-dev pkg-config; do
     is_installed "$package" || missing+=("$package")
   done
@@ -39,17 +39,30 @@ install_packages() {
   has_boost || missing+=(boost)
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
+  apt_install "${missing[@]/#boost/$(boost_package)}" ||
+    die "installing failed. Install by hand, then try again: apt-get install ${missing[*]}"
+}
+
+# What only a test needs, which says so and is skipped without it.
+install_optional() {
+  local package
+  for package in "$@"; do
+    is_installed "$package" || ! command -v apt-get >/dev/null || apt_install "$package" ||
+      echo "going on without $package"
+  done
+}
+
+apt_install() {
   local root=()
   if [[ $(id -u) -ne 0 ]]; then
-    command -v sudo >/dev/null || die "missing: ${missing[*]}. Install them as root and try again."
+    command -v sudo >/dev/null || die "missing: $*. Install as root and try again."
     root=(sudo)
   fi
-  say "installing ${missing[*]}"
-  "${root[@]}" apt-get update -qq || echo "apt-get update failed; trying with the lists that are here."
-  missing=("${missing[@]/#boost/$(boost_package)}")
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" ||
-    die "installing failed. Install by hand, then try again: apt-get install ${missing[*]}"
+  say "installing $*"
+  [[ -n ${refreshed:-} ]] || "${root[@]}" apt-get update -qq ||
+    echo "apt-get update failed; trying with the lists that are here."
+  refreshed=yes
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
 # The first Python that can make an environment with pip in it.
