@@ -55,7 +55,7 @@ install_optional() {
 apt_install() {
   local root=()
   if [[ $(id -u) -ne 0 ]]; then
-    command -v sudo >/dev/null || die "missing: $*. Install as root and try again."
+    command -v sudo >/dev/null || { echo "Not root, and no sudo: cannot install $*."; return 1; }
     root=(sudo)
   fi
   say "installing $*"
