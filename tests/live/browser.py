@@ -105,7 +105,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=theme)
 
     def picture(self, path):
-        data = self.call("Page.captureScreenshot", format="webp", quality=60, captureBeyondViewport=True)["data"]
+        data = self.call("Page.captureScreenshot", format="webp", quality=45)["data"]
         with open(path, "wb") as file:
             file.write(base64.b64decode(data))
 
@@ -205,7 +205,7 @@ def check_widths(browser):
 def take_pictures(browser, folder):
     samples = browser.samples()
     wait_for(lambda: browser.samples() >= samples + 8, "samples for a picture")
-    for name, width, height, dark in (("light", 1280, 1500, False), ("dark", 1280, 1500, True), ("phone", 390, 2400, False)):
+    for name, width, height, dark in (("light", 1280, 1080, False), ("dark", 1280, 1080, True), ("phone", 390, 1500, False)):
         browser.look(width, height, dark)
         samples = browser.samples()
         wait_for(lambda: browser.samples() > samples, "a redrawn page")

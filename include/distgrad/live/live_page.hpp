@@ -75,6 +75,7 @@ select, button { font: inherit; font-size: 12px; color: inherit; background: var
   .numbers { padding: 0; }
   .numbers div { padding: 8px 10px; }
   .numbers dd { font-size: 17px; }
+  td:first-child { max-width: 150px; }
 }
 </style>
 </head>
@@ -414,24 +415,27 @@ function drawGraph(parts, id) {
 }
 let held = null, shown = null, graphDue = 0;
 async function followGraph(states) {
-  const known = new Map();                           // how many workers know each context
-  for (const {state} of states) {
-    for (const id of state.graphs) known.set(id, (known.get(id) || 0) + 1);
-    for (const c of state.contexts) known.set(c.id, (known.get(c.id) || 0) + 1);
-  }
+  const known = new Map();                           // how many workers kept the graph of each context
+  for (const {state} of states) for (const id of state.graphs) known.set(id, (known.get(id) || 0) + 1);
   const most = Math.max(0, ...known.values());
-  const ids = [...known.keys()].filter(id => known.get(id) === most).reverse();
+  const kept = [...known.keys()].filter(id => known.get(id) === most).reverse();
+  // Those that still live may be gone at the next look; they are what one wants when a job hangs.
+  const alive = new Set(states.flatMap(({state}) => state.contexts.map(c => c.id)));
+  const ids = [...kept, ...alive];
   for (const id of [held || shown]) if (id && !ids.includes(id)) ids.unshift(id);
   if (document.activeElement !== $("pick")) {
     $("pick").replaceChildren(...ids.slice(0, 40).map(id => html("option", id, {value: id})));
     if (held || shown) $("pick").value = held || shown;
   }
-  const wanted = held || [...known.keys()].reverse().find(id => known.get(id) === most);
+  const wanted = held || kept[0] || [...alive][0];
   if (!wanted) { $("graph-note").textContent = "none yet"; return; }
   if (wanted === shown || (!held && Date.now() < graphDue)) return;
   const answer = await ask("/api/graph?context=" + encodeURIComponent(wanted));
   const parts = answer.workers.map(w => w.state).filter(s => s && s.known);
-  if (parts.length === 0) { $("graph-note").textContent = `${wanted} is not known any more`; return; }
+  if (parts.length === 0) {
+    if (held) $("graph-note").textContent = `${wanted} is not known any more`;
+    return;
+  }
   shown = wanted;
   graphDue = Date.now() + 5000;                      // calm: nobody reads a picture that changes at once
   if (document.activeElement !== $("pick")) $("pick").value = shown;

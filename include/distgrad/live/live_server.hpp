@@ -145,7 +145,7 @@ class LiveServer {
           for (auto const& one : waiting) one(json(text));
         });
     question->start(std::move(own), [this](CallTarget const& target) {
-      return worker_.rpc_async<detail::live_state>(target);
+      return worker_.rpc_async<detail::LiveState{}>(target);
     });
   }
   void answer_graph(detail::HttpQuestion const& asked, Reply reply) {
@@ -158,7 +158,7 @@ class LiveServer {
     auto const question = std::make_shared<detail::GroupQuestion>(
         worker_, [reply](std::string answer) { reply(json(std::move(answer))); });
     question->start(detail::graph_json(worker_, context), [&](CallTarget const& target) {
-      return worker_.rpc_async<detail::live_graph>(target, text);
+      return worker_.rpc_async<detail::LiveGraph{}>(target, text);
     });
   }
 

@@ -271,10 +271,16 @@ inline ContextId context_id_from(std::string_view text) {
   return {WorkerId{std::uint32_t(numbers[0])}, Incarnation{std::uint32_t(numbers[1])}, numbers[2]};
 }
 
-// What the worker of a live page calls on the others.
-inline std::string live_state() { return WorkerState(this_worker()).whole(); }
-inline std::string live_graph(std::string const& context) {
-  return graph_json(this_worker(), context_id_from(context));
-}
+// What the worker of a live page calls on the others, by names that no program's functions have.
+struct LiveState {
+  static std::string function_name() { return "distgrad::live_state"; }
+  std::string operator()() const { return WorkerState(this_worker()).whole(); }
+};
+struct LiveGraph {
+  static std::string function_name() { return "distgrad::live_graph"; }
+  std::string operator()(std::string const& context) const {
+    return graph_json(this_worker(), context_id_from(context));
+  }
+};
 
 }  // namespace distgrad::detail

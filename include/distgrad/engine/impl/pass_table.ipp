@@ -110,7 +110,8 @@ DISTGRAD_DECL GradientMap PassTable::run(ContextPtr const& context,
   struct Guard {  // a throw before the protocol ran leaves the pass unfinished
     PassTable& table;
     PassId id;
-    ~Guard() { table.finished(id, errc::invalid_root); }
+    error_code why = errc::invalid_root;
+    ~Guard() { table.finished(id, why); }
   } guard{*this, id};
   if (!pass_options.is_smart) {
     {
@@ -121,6 +122,7 @@ DISTGRAD_DECL GradientMap PassTable::run(ContextPtr const& context,
   }
   if (nested) pass->nest(*nested);
   auto gradients = pass->run(roots, options);
+  guard.why = {};
   if (nested) pass->finish_nested(*nested, std::exchange(gradients, {}));
   return gradients;
 }
