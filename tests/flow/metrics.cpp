@@ -10,7 +10,7 @@
 
 namespace {
 
-at::Tensor twice(at::Tensor const& x) { return x.mul(2); }
+at::Tensor metered_twice(at::Tensor const& x) { return x.mul(2); }
 at::Tensor fail_always(at::Tensor const&) { throw std::runtime_error("on purpose"); }
 int never(int) { return 0; }
 
@@ -39,17 +39,18 @@ TEST_CASE_TEMPLATE("calls are counted by function and peer, on both sides", Engi
                    DISTGRAD_ENGINES) {
   rig::Cluster<2, Engine> cluster(watched<Engine>());
   auto const x = at::ones({4});
-  for (int i = 0; i < 5; ++i) cluster[0].template rpc_sync<twice>("worker1", x);
+  for (int i = 0; i < 5; ++i) cluster[0].template rpc_sync<metered_twice>("worker1", x);
   for (int i = 0; i < 2; ++i) {
     CHECK_THROWS(cluster[0].template rpc_sync<fail_always>("worker1", x));
   }
-  cluster[0].template rpc_sync<twice>("worker0", x);
+  cluster[0].template rpc_sync<metered_twice>("worker0", x);
 
   auto const caller = read(cluster[0]), callee = read(cluster[1]);
-  auto const there = labels<twice>("worker0", "worker1");
+  auto const there = labels<metered_twice>("worker0", "worker1");
   CHECK(caller.value("distgrad_calls_total" + there + "}") == 5);
   CHECK(caller.value("distgrad_call_duration_seconds_count" + there + "}") == 5);
-  CHECK(caller.value("distgrad_calls_total" + labels<twice>("worker0", "worker0") + "}") == 1);
+  CHECK(caller.value("distgrad_calls_total" + labels<metered_twice>("worker0", "worker0") + "}") ==
+        1);
   auto const failing = labels<fail_always>("worker0", "worker1");
   CHECK(caller.value("distgrad_calls_failed_total" + failing + ",error=\"remote_exception\"}") ==
         2);
@@ -57,8 +58,8 @@ TEST_CASE_TEMPLATE("calls are counted by function and peer, on both sides", Engi
   CHECK(caller.sum("distgrad_calls_failed_total") == 2);
   CHECK(caller.value("distgrad_calls_in_flight{worker=\"worker0\"}") == 0);
 
-  CHECK(callee.value("distgrad_served_calls_total" + labels<twice>("worker1", "worker0") + "}") ==
-        5);
+  CHECK(callee.value("distgrad_served_calls_total" + labels<metered_twice>("worker1", "worker0") +
+                     "}") == 5);
   CHECK(callee.value("distgrad_served_calls_failed_total" +
                      labels<fail_always>("worker1", "worker0") + ",error=\"remote_exception\"}") ==
         2);
@@ -69,7 +70,7 @@ TEST_CASE_TEMPLATE("a call that gets no answer is counted with why", Engine, DIS
   rig::Cluster<2, Engine> cluster(watched<Engine>());
   auto future = cluster[0].template rpc_async<never>("worker1", 1);
   future.wait();
-  auto cancelled = cluster[0].template rpc_async<twice>("worker1", at::ones({2}));
+  auto cancelled = cluster[0].template rpc_async<metered_twice>("worker1", at::ones({2}));
   cancelled.cancel();
   cluster[1].stop();
   CHECK(rig::error_of([&] {
@@ -78,8 +79,9 @@ TEST_CASE_TEMPLATE("a call that gets no answer is counted with why", Engine, DIS
   auto const text = read(cluster[0]);
   CHECK(text.value("distgrad_calls_failed_total" + labels<never>("worker0", "worker1") +
                    ",error=\"closed\"}") == 1);
-  auto const answered = text.value("distgrad_calls_failed_total" +
-                                   labels<twice>("worker0", "worker1") + ",error=\"cancelled\"}");
+  auto const answered =
+      text.value("distgrad_calls_failed_total" + labels<metered_twice>("worker0", "worker1") +
+                 ",error=\"cancelled\"}");
   CHECK((answered == 1 || answered == -1));  // its answer may have been faster
   CHECK(text.sum("distgrad_calls_total") == text.sum("distgrad_call_duration_seconds_count"));
 }
@@ -89,7 +91,7 @@ TEST_CASE_TEMPLATE("what one worker sent the other received", Engine, DISTGRAD_E
   auto const x = at::ones({1000}).set_requires_grad(true);
   {
     auto context = cluster[0].context();
-    auto y = cluster[0].template rpc_sync<twice>("worker1", x);
+    auto y = cluster[0].template rpc_sync<metered_twice>("worker1", x);
     context.backward({y.sum()});
   }
   cluster.shutdown();  // all messages have arrived
@@ -123,8 +125,8 @@ TEST_CASE_TEMPLATE("passes are counted by mode, role and outcome, with their hop
   {
     auto context = cluster[0].context();
     auto const x = at::ones({4}).set_requires_grad(true);
-    auto y = cluster[0].template rpc_sync<twice>("worker1", x);
-    y = cluster[0].template rpc_sync<twice>("worker1", y);
+    auto y = cluster[0].template rpc_sync<metered_twice>("worker1", x);
+    y = cluster[0].template rpc_sync<metered_twice>("worker1", y);
     context.backward({y.sum()}, {.retain_graph = true});
     context.backward({y.sum()}, {.mode = distgrad::BackwardMode::fast});
     CHECK_THROWS(context.backward({at::ones({1})}));
@@ -162,7 +164,7 @@ TEST_CASE_TEMPLATE("references, contexts and tasks show while they are there", E
   rig::Cluster<2, Engine> cluster(watched<Engine>());
   {
     auto context = cluster[0].context();
-    auto const value = cluster[0].template remote<twice>("worker1", at::ones({2}));
+    auto const value = cluster[0].template remote<metered_twice>("worker1", at::ones({2}));
     (void)value.to_here();
     auto const user = read(cluster[0]), owner = read(cluster[1]);
     CHECK(user.value(R"(distgrad_rrefs_used{worker="worker0"})") == 1);

@@ -150,7 +150,8 @@ TEST_CASE_FIXTURE(Fixture, "a worker's state comes as JSON") {
   REQUIRE(routes.size() == 2);
   CHECK(routes[1].at("sent").at("call").at("messages").to_number<int>() >= 2);
   bool found = false;
-  for (auto const& name : read("/api/functions").at("functions").as_array()) {
+  auto const functions = read("/api/functions");
+  for (auto const& name : functions.at("functions").as_array()) {
     found = found || text(name) == detail::Registered<twice>::function.entry.name;
   }
   CHECK(found);
