@@ -27,6 +27,8 @@
 #include <distgrad/queue/impl/cpu_queues.ipp>
 #include <distgrad/queue/impl/device_queues.ipp>
 #include <distgrad/queue/impl/inline_queues.ipp>
+#include <distgrad/tensor/impl/device_map.ipp>
+#include <distgrad/tensor/impl/device_staging.ipp>
 #include <distgrad/tensor/impl/tensor_buffer.ipp>
 #include <distgrad/tensor/impl/tensor_meta.ipp>
 #include <distgrad/serialize/impl/serializer.ipp>

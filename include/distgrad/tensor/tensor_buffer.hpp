@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>  // first: clang rejects ATen's headers in C++20 otherwise
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 
 #include <distgrad/config.hpp>
 #include <distgrad/core/buffer.hpp>
@@ -32,10 +33,10 @@ DISTGRAD_DECL TensorMeta append_tensor(at::Tensor const& tensor, std::vector<Buf
 ///   the device is not the CPU.
 DISTGRAD_DECL at::Tensor make_tensor(TensorMeta const& meta, std::span<Buffer const> buffers);
 
-/// Uninitialised memory aligned to 64 bytes, from libtorch's CPU allocator; `make_tensor` makes it
-/// the tensor's own storage.
+/// Uninitialised memory of the host, which `make_tensor` makes the tensor's own storage.
+/// @param allocator null for libtorch's CPU allocator, whose memory is aligned to 64 bytes.
 /// @throws std::bad_alloc
-DISTGRAD_DECL Buffer allocate_landing(std::size_t size_bytes);
+DISTGRAD_DECL Buffer allocate_landing(std::size_t size_bytes, c10::Allocator* allocator = nullptr);
 
 }  // namespace distgrad
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include <c10/core/Storage.h>
 
 #include <distgrad/core/error.hpp>
+#include <distgrad/tensor/detail/sendable.hpp>
 #include <distgrad/tensor/tensor_buffer.hpp>
 
 namespace distgrad {
@@ -52,62 +52,9 @@ void* first_byte(Storage const& storage) {
   }
 }
 
-[[noreturn]] inline void cannot_send(std::string const& what, std::string const& advice) {
-  throw Error(errc::unsupported_tensor, what + " cannot be sent; " + advice);
-}
-
-template <class Printable>
-std::string printed(Printable const& value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
-
-inline void check_sendable(at::Tensor const& tensor) {
-  if (tensor.is_quantized() || is_quantized_type(tensor.scalar_type())) {
-    cannot_send("a quantized tensor", "send dequantize() or int_repr() of it");
-  }
-  if (tensor.is_nested()) cannot_send("a nested tensor", "send its components as a vector");
-  auto const layout = tensor.layout();
-  if (layout != at::kStrided && layout != at::kSparse) {
-    cannot_send("a tensor of layout " + printed(layout),
-                "supported are strided and sparse COO: send to_dense() or to_sparse() of it");
-  }
-  if (!tensor.device().is_cpu()) {
-    cannot_send("a tensor on device " + printed(tensor.device()),
-                "supported is the CPU: send cpu() of it");
-  }
-  auto const* impl = tensor.unsafeGetTensorImpl();
-  if (impl->is_python_dispatch() || impl->key_set().has(c10::DispatchKey::Functionalize)) {
-    cannot_send("a tensor subclass", "send an ordinary tensor with its values");
-  }
-  if (layout == at::kStrided && !tensor._is_zerotensor() && !tensor.has_storage()) {
-    cannot_send("a tensor without storage (" + std::string(tensor.toString()) + ")",
-                "send an ordinary tensor with its values");
-  }
-}
-
-// A tensor with the same elements whose memory may be shown to a transport.
-inline at::Tensor with_plain_memory(at::Tensor const& tensor) {
-  // Without recording, and what comes out of it is only read.
-  c10::AutoGradMode const no_recording(false);
-  if (tensor._is_zerotensor()) return tensor.clone();
-  auto plain = tensor.is_conj() || tensor.is_neg() ? tensor.resolve_conj().resolve_neg() : tensor;
-  // Memory without a context belongs to nobody: it could vanish before it is sent.
-  bool const owned = plain.numel() == 0 || plain.storage().data_ptr().get_context() != nullptr;
-  if (!owned || !has_dense_strides(plain.sizes(), plain.strides())) plain = plain.clone();
-  // A clone keeps the order of strides; only if it is not dense for another reason, give that up.
-  return has_dense_strides(plain.sizes(), plain.strides()) ? plain : plain.contiguous();
-}
-
 inline TensorMeta append_strided(at::Tensor const& tensor, std::vector<Buffer>& buffers) {
   auto const plain = with_plain_memory(tensor);
-  TensorMeta meta;
-  meta.kind = TensorKind::strided;
-  meta.dtype = plain.scalar_type();
-  meta.device = plain.device();
-  meta.sizes = plain.sizes();
-  meta.strides = plain.strides();
+  auto meta = describe_strided(plain);
   if (auto const bytes = meta.payload_bytes(); bytes > 0) {
     buffers.push_back(buffer_in(plain.storage(), first_element(plain), bytes));
   }
@@ -210,6 +157,10 @@ inline at::Tensor make_sparse(TensorMeta const& meta, std::span<Buffer const> bu
 DISTGRAD_DECL TensorMeta append_tensor(at::Tensor const& tensor, std::vector<Buffer>& buffers) {
   if (!tensor.defined()) return {};
   detail::check_sendable(tensor);
+  if (!tensor.device().is_cpu()) {
+    detail::cannot_send("a tensor on device " + detail::printed(tensor.device()),
+                        "supported is the CPU: send cpu() of it");
+  }
   auto meta = tensor.layout() == at::kSparse ? detail::append_sparse(tensor, buffers)
                                              : detail::append_strided(tensor, buffers);
   meta.requires_grad = tensor.requires_grad();
@@ -231,8 +182,8 @@ DISTGRAD_DECL at::Tensor make_tensor(TensorMeta const& meta, std::span<Buffer co
   }
 }
 
-DISTGRAD_DECL Buffer allocate_landing(std::size_t size_bytes) try {
-  auto* const allocator = c10::GetCPUAllocator();
+DISTGRAD_DECL Buffer allocate_landing(std::size_t size_bytes, c10::Allocator* allocator) try {
+  if (!allocator) allocator = c10::GetCPUAllocator();
   c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes,
                        allocator->allocate(size_bytes), allocator, true);
   auto* const data = detail::first_byte(storage);
