@@ -10,7 +10,7 @@ namespace {
 using namespace distgrad;
 
 PeerAddress worker(std::uint32_t rank, std::string name) {
-  return {{name, WorkerId{rank}, Incarnation{1}}, name};
+  return {{name, WorkerId{rank}, Incarnation{1}}, name, "devices of " + name};
 }
 
 std::future<errc> exchange(std::shared_ptr<LocalMeetingPoint> meeting, PeerAddress self,

@@ -27,6 +27,17 @@ TEST_CASE("a static list is returned by rank, with the caller's own incarnation"
   CHECK(group == std::vector{worker(0, "a"), worker(1, "b", 77)});
 }
 
+TEST_CASE("what a worker says of its devices replaces what the list says") {
+  auto first = worker(0, "a"), second = worker(1, "b");
+  first.devices = "devices of a";
+  StaticRendezvous rendezvous({first, second});
+  auto self = second;
+  self.devices = "devices of b";
+  auto const group = rendezvous.exchange(self, 2, Deadline::never());
+  CHECK(group[0].devices == "devices of a");
+  CHECK(group[1].devices == "devices of b");
+}
+
 TEST_CASE("a static list that contradicts the caller or itself is an error") {
   StaticRendezvous rendezvous({worker(0, "a"), worker(1, "b")});
   CHECK(error_of(rendezvous, worker(0, "a"), 3) == errc::world_size_mismatch);

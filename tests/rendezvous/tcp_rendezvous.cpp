@@ -20,7 +20,9 @@ constexpr std::chrono::seconds patience{30};
 
 PeerAddress worker(std::uint32_t rank, std::string name = {}) {
   if (name.empty()) name = "w" + std::to_string(rank);
-  return {{name, WorkerId{rank}, Incarnation{rank + 1000}}, "endpoint of " + name};
+  return {{name, WorkerId{rank}, Incarnation{rank + 1000}},
+          "endpoint of " + name,
+          std::string("devices\0of ", 11) + name};
 }
 
 /// What an exchange ended with.
@@ -293,6 +295,12 @@ TEST_CASE("port scanners and garbage neither stop nor delay the group") {
   }
   CHECK(meeting.join(worker(1), 2).get().group.size() == 2);
   CHECK(host.get().group.size() == 2);
+}
+
+TEST_CASE("a worker that says too much of its devices is told so") {
+  auto self = worker(0);
+  self.devices = std::string(60'000, 'x');
+  CHECK_THROWS_AS(TcpRendezvous({}).exchange(self, 2, Deadline::never()), Error);
 }
 
 TEST_CASE("a world size of zero and a missing port are errors of the caller") {

@@ -10,6 +10,8 @@ namespace distgrad {
 struct PeerAddress {
   WorkerInfo info;
   std::string endpoint;
+  /// What its engine says of its devices (any bytes); empty if that is nothing.
+  std::string devices = {};
   friend bool operator==(PeerAddress const&, PeerAddress const&) = default;
 };
 

@@ -11,7 +11,8 @@ namespace distgrad {
 
 /// The group is known in advance: every worker is given the same list, and nobody is asked. The
 /// list's incarnations are 0, "not known"; the transport then accepts whoever holds the address
-/// and the job's secret.
+/// and the job's secret. A worker with device maps, or to whose devices others map, needs its
+/// `PeerAddress::devices` in the list.
 class StaticRendezvous {
  public:
   using contract = rendezvous_v1;
@@ -37,6 +38,7 @@ class StaticRendezvous {
                                               "' as rank " + std::to_string(rank));
     }
     group[rank].info.incarnation = self.info.incarnation;
+    group[rank].devices = self.devices;
     return group;
   }
 

@@ -15,8 +15,10 @@
 // buffers.
 namespace distgrad::detail {
 
+/// Most that a worker may say of its devices: maps for some thousand peers.
+inline constexpr std::size_t max_devices_bytes = 56 << 10;
 /// All that rank 0 reads from a stranger.
-inline constexpr FrameLimits registration_limits{8192, 0, 0};
+inline constexpr FrameLimits registration_limits{64 << 10, 0, 0};
 /// All that a worker reads from what it takes for rank 0.
 inline constexpr FrameLimits answer_limits{std::uint64_t{64} << 20, 0, 0};
 
@@ -35,6 +37,7 @@ inline void write_peer(Writer& out, PeerAddress const& peer) {
   out.number(peer.info.incarnation.value);
   out.text(std::string_view(peer.info.name).substr(0, 2 * max_worker_name_characters));
   out.text(std::string_view(peer.endpoint).substr(0, 4096));
+  out.text(peer.devices);
 }
 
 inline PeerAddress read_peer(Reader& in) {
@@ -43,6 +46,7 @@ inline PeerAddress read_peer(Reader& in) {
   peer.info.incarnation.value = in.number<std::uint32_t>();
   peer.info.name = in.text();
   peer.endpoint = in.text();
+  peer.devices = in.text();
   return peer;
 }
 

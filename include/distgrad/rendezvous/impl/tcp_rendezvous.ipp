@@ -28,6 +28,13 @@ DISTGRAD_DECL std::vector<PeerAddress> TcpRendezvous::exchange(PeerAddress self,
     throw Error(errc::invalid_argument,
                 "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
   }
+  if (self.devices.size() > detail::max_devices_bytes) {
+    throw Error(errc::invalid_argument,
+                "worker '" + self.info.name + "' says " + std::to_string(self.devices.size()) +
+                    " bytes about its devices, at most " +
+                    std::to_string(detail::max_devices_bytes) +
+                    " are passed on; give device maps only for peers that tensors go to");
+  }
   if (world_size == 1) {
     detail::check_group({self});
     return {std::move(self)};
