@@ -38,9 +38,11 @@ struct RecordingHost final : Host {
   ReceivedTensors unpack(Reader& in, std::span<Buffer const> buffers) override {
     return serializer.unpack(in, buffers);
   }
-  std::vector<Buffer> landing(std::span<std::uint64_t const> lengths) override {
+  std::vector<Buffer> landing(std::span<std::uint64_t const> lengths, bool) override {
     return serializer.landing(lengths);
   }
+  DeviceRoutes const& routes() const override { return device_routes; }
+  void place(std::span<at::Tensor>, std::span<c10::Device const>) override {}
   TimeSource const& clock() const override { return time; }
   void log(LogLevel, std::string_view text) const noexcept override { logged.emplace_back(text); }
 
@@ -56,6 +58,7 @@ struct RecordingHost final : Host {
 
   TensorSerializer serializer;
   TimeSource time;
+  DeviceRoutes device_routes;
   std::vector<Sent> sent;
   std::deque<unique_function<void()>> tasks;
   std::vector<std::string> mutable logged;

@@ -124,10 +124,10 @@ TEST_CASE_FIXTURE(Fixture, "recorded gradients arrive with the id of their recor
   auto const graph = at::ones({2}).set_requires_grad(true).mul(2);
   auto const arrived = round_trip({graph, at::ones({2}), at::Tensor()}, {}, recorded);
   CHECK(arrived.recorded == recorded);
-  CHECK(arrived.differentiable.size() == 1);
+  CHECK(arrived.differentiable().size() == 1);
   auto const plain = round_trip({graph, at::ones({2})});
   CHECK_FALSE(plain.recorded.is_valid());
-  CHECK(plain.differentiable.empty());
+  CHECK(plain.differentiable().empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "sparse gradients and those of other types arrive") {

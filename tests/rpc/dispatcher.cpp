@@ -81,6 +81,9 @@ TEST_CASE("payloads land where the serializer says, or nowhere without memory") 
   auto const landing = dispatcher.landing({}, {}, lengths);
   REQUIRE(landing.size() == 3);
   CHECK(landing[2].size_bytes() >= 300);
+  CHECK_FALSE(host.landed_for_devices);
+  dispatcher.landing({.flags = device_flag}, {}, lengths);
+  CHECK(host.landed_for_devices);
   host.landing_fails = true;
   CHECK(dispatcher.landing({}, {}, lengths).empty());
   CHECK(host.logged.size() == 1);

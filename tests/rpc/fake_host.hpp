@@ -32,10 +32,14 @@ class FakeHost : public distgrad::Host {
                                    std::span<distgrad::Buffer const> buffers) override {
     return distgrad::unpack_tensors(in, buffers);
   }
-  std::vector<distgrad::Buffer> landing(std::span<std::uint64_t const> lengths) override {
+  std::vector<distgrad::Buffer> landing(std::span<std::uint64_t const> lengths,
+                                        bool for_devices) override {
+    landed_for_devices = for_devices;
     if (landing_fails) throw std::bad_alloc();
     return distgrad::allocate_landings(lengths);
   }
+  distgrad::DeviceRoutes const& routes() const override { return device_routes; }
+  void place(std::span<at::Tensor>, std::span<c10::Device const>) override {}
   distgrad::TimeSource const& clock() const override { return clock_; }
   void log(distgrad::LogLevel level, std::string_view text) const noexcept override {
     logged.emplace_back(level, text);
@@ -55,7 +59,9 @@ class FakeHost : public distgrad::Host {
   std::deque<distgrad::unique_function<void()>> tasks;
   mutable std::vector<std::pair<distgrad::LogLevel, std::string>> logged;
   int wakes = 0;
+  distgrad::DeviceRoutes device_routes;
   bool landing_fails = false;
+  bool landed_for_devices = false;
 
  private:
   distgrad::TimeSource clock_;

@@ -30,11 +30,14 @@ struct FakeHost final : Host {
     CHECK(tensors.empty());
   }
   ReceivedTensors unpack(Reader&, std::span<Buffer const>) override { return {}; }
-  std::vector<Buffer> landing(std::span<std::uint64_t const>) override { return {}; }
+  std::vector<Buffer> landing(std::span<std::uint64_t const>, bool) override { return {}; }
+  DeviceRoutes const& routes() const override { return device_routes; }
+  void place(std::span<at::Tensor>, std::span<c10::Device const>) override {}
   TimeSource const& clock() const override { return time; }
   void log(LogLevel, std::string_view) const noexcept override {}
 
   TimeSource time;
+  DeviceRoutes device_routes;
   std::deque<std::pair<WorkerId, Message>> sent;
   std::deque<unique_function<void()>> tasks;
 };

@@ -37,7 +37,8 @@ class DistEngine : public Worker {
   /// Meets the group and begins to serve.
   /// @throws Error, within `options.rendezvous_timeout`: `invalid_name`, `invalid_argument`,
   /// `duplicate_name`, `duplicate_rank`, `world_size_mismatch`, `address_in_use`, `unreachable`,
-  /// `timeout`, `bad_secret`; the text says who and where. `limit_reached`: config.hpp.
+  /// `timeout`, `bad_secret`, `unknown_worker` in a device map; the text says who and where.
+  /// `limit_reached`: config.hpp.
   explicit DistEngine(Options options);
   ~DistEngine() { stop(); }
   DistEngine(DistEngine const&) = delete;

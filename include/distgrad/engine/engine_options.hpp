@@ -11,6 +11,7 @@
 #include <distgrad/core/peer_address.hpp>
 #include <distgrad/observe/log.hpp>
 #include <distgrad/rendezvous/concept.hpp>
+#include <distgrad/tensor/device_map.hpp>
 #include <distgrad/wire/frame.hpp>
 
 namespace distgrad {
@@ -63,6 +64,9 @@ struct EngineOptions {
   std::chrono::nanoseconds discovery_delay = std::chrono::milliseconds(1);
   /// How often a backward pass in FAST mode that waits is looked at for a standstill.
   std::chrono::nanoseconds watchdog_interval = std::chrono::seconds(1);
+  /// To which devices of its peers the tensors of this worker's devices go, by the peers' names.
+  /// Results come back the other way, and gradients to where the tensor came from.
+  DeviceMaps device_maps = {};
   /// Sizes this worker accepts from its peers.
   FrameLimits limits = {};
   LogSink log = log_to_stderr;

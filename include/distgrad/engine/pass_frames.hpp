@@ -24,8 +24,10 @@ struct GradientFrame {
   /// One per tensor of the message; undefined ones did not travel.
   variable_list gradients;
   Lives lives;
-  /// Those that belong to the sender's graph.
-  std::vector<at::Tensor> differentiable;
+  /// Which of them belong to the sender's graph.
+  std::vector<bool> is_recorded;
+
+  std::vector<at::Tensor> differentiable() const;
 };
 
 /// Pass id | options u8 | message id | recorded id | count u32 | one bit per gradient: is it
@@ -34,6 +36,9 @@ Message gradient_message(Host& host, PassId const& pass, PassOptions options,
                          AutogradMessageId message, AutogradMessageId recorded,
                          variable_list const& gradients, Lives const& lives);
 GradientFrame read_gradient(Host& host, Reader& in, std::span<Buffer const> buffers);
+
+/// Brings gradients of `send` to the devices where the tensors were when they were sent.
+void bring_back(Host& host, Node const& send, variable_list& gradients);
 
 /// Pass id | options u8 | the outermost pass's id, if this one is nested | number u32 | count u64 |
 /// message ids.

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +14,7 @@
 #include <distgrad/rpc/interceptor.hpp>
 #include <distgrad/rpc/traffic.hpp>
 #include <distgrad/serialize/concept.hpp>
+#include <distgrad/tensor/device_staging.hpp>
 #include <distgrad/transport/concept.hpp>
 
 namespace distgrad {
@@ -49,6 +51,8 @@ class PolicyHost final : public Host {
   Transport transport;
   Queues queues;
   Serializer serializer;
+  DeviceStaging staging{pinned_allocator()};
+  DeviceRoutes device_routes;  // set once the group has met, before the transport starts
 
   /// What `carry` asks for the calling thread's state, and what `drive` turns; null for none.
   struct Engine {
@@ -77,13 +81,19 @@ class PolicyHost final : public Host {
   }
   void pack(Writer& out, std::vector<Buffer>& buffers,
             std::span<at::Tensor const> tensors) override {
-    serializer.pack(out, buffers, tensors);
+    if (std::ranges::none_of(tensors, &is_on_device)) return serializer.pack(out, buffers, tensors);
+    serializer.pack(out, buffers, staging.to_host(tensors));
   }
   ReceivedTensors unpack(Reader& in, std::span<Buffer const> buffers) override {
     return serializer.unpack(in, buffers);
   }
-  std::vector<Buffer> landing(std::span<std::uint64_t const> lengths) override {
-    return serializer.landing(lengths);
+  std::vector<Buffer> landing(std::span<std::uint64_t const> lengths, bool for_devices) override {
+    if (!for_devices || device_routes.devices().empty()) return serializer.landing(lengths);
+    return staging.landing(lengths, device_routes.devices().front().type());
+  }
+  DeviceRoutes const& routes() const override { return device_routes; }
+  void place(std::span<at::Tensor> tensors, std::span<c10::Device const> devices) override {
+    staging.to_devices(tensors, devices);
   }
   TimeSource const& clock() const override { return *clock_; }
   Observer* observer() const noexcept override { return observer_.get(); }
@@ -135,6 +145,17 @@ class PolicyHost final : public Host {
   }
 
  private:
+  /// Queues of a device may know where its pinned memory is.
+  static PinnedAllocator pinned_allocator() {
+    if constexpr (requires {
+                    { &Queues::pinned_allocator } -> std::convertible_to<PinnedAllocator>;
+                  }) {
+      return &Queues::pinned_allocator;
+    } else {
+      return &cuda_pinned_allocator;
+    }
+  }
+
   std::string worker_;
   LogSink log_;
   std::shared_ptr<TimeSource const> clock_;

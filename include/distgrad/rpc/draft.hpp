@@ -16,7 +16,8 @@
 namespace distgrad {
 
 /// A call or answer being written. Its metadata is
-/// prefix (what the kind of frame needs) | bytes of values u64 | values | tensor table | extension.
+/// prefix (what the kind of frame needs) | bytes of values u64 | values | tensor table |
+/// with `device_flag`: the receiver's device of each tensor | extension.
 /// @threads one thread at a time.
 class Draft {
  public:

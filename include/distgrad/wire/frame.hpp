@@ -68,6 +68,10 @@ struct FrameLimits {
   }
 };
 
+/// Flag of a frame: tensors of it were, or will be, on a device. The receiver has them land in
+/// memory that its devices can copy from.
+inline constexpr std::uint32_t device_flag = 1;
+
 /// The fixed start of every frame. On the wire it is 40 bytes, little-endian:
 /// magic u32 | version u16 | kind u16 | flags u32 | buffer count u32 | call id u64 |
 /// metadata bytes u64 | payload bytes u64; then one u64 length per buffer, the metadata, and the

@@ -111,6 +111,16 @@ void prefer_loopback(Options& options) {
   }
 }
 
+inline DeviceRoutes routes_of(PeerAddress const& self, std::vector<PeerAddress> const& group,
+                              bool has_maps) {
+  if (has_maps && group[self.info.id.value].devices != self.devices) {
+    throw Error(errc::not_supported, "the rendezvous of worker '" + self.info.name +
+                                         "' does not pass on PeerAddress::devices, which device "
+                                         "maps need");
+  }
+  return DeviceRoutes(self.info.id, group);
+}
+
 inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
   std::vector<WorkerInfo> infos;
   for (auto const& peer : group) infos.push_back(peer.info);
@@ -131,7 +141,8 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
 
   PeerAddress const self{{options.name, WorkerId{std::uint32_t(options.rank)},
                           Incarnation{std::random_device()()}},
-                         host_->transport.local_endpoint()};
+                         host_->transport.local_endpoint(),
+                         DeviceProfile::of(options.device_maps).encode()};
   auto rendezvous = options.rendezvous;
   if (!rendezvous && options.world_size > 1) {
     rendezvous = TcpRendezvous({.master_address = options.master_addr,
@@ -144,6 +155,7 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
       rendezvous ? rendezvous.exchange(self, std::uint32_t(options.world_size),
                                        Deadline::after(options.rendezvous_timeout))
                  : std::vector<PeerAddress>{self};
+  host_->device_routes = detail::routes_of(self, group, !options.device_maps.empty());
 
   if (options.metrics) host_->watch_with(std::make_unique<Observer>(self.info.id, group));
   attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),

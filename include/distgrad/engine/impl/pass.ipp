@@ -288,12 +288,16 @@ DISTGRAD_DECL void Pass::on_gradient(WorkerId from, detail::GradientFrame frame)
   std::unique_lock lock(mutex_);
   if (!protocol_.is_running() || !protocol_.gradient_received(from, frame.message)) return;
   join();
-  if (frame.recorded.is_valid()) context_->add_recv(frame.recorded, from, frame.differentiable);
-  auto const priority = send_function(frame.message)->sequence_nr();
+  auto const send = send_function(frame.message);
+  detail::bring_back(agent_.host(), *send, frame.gradients);
+  if (frame.recorded.is_valid()) {
+    auto differentiable = frame.differentiable();
+    context_->add_recv(frame.recorded, from, differentiable);
+  }
   auto* const streams = agent_.host().streams();
   inbox_.deliveries.push_back({frame.message, std::move(frame.gradients), std::move(frame.lives),
                                streams ? streams->mark() : nullptr});
-  wake_driver(lock, priority);
+  wake_driver(lock, send->sequence_nr());
 }
 
 /// Gives the lock back first, or who is woken would wait for it.
@@ -311,7 +315,9 @@ DISTGRAD_DECL void Pass::send_gradients(Node& node, variable_list gradients, Liv
   auto const& recv = static_cast<RecvRpcBackward&>(node);
   auto const to = recv.from();
   if (to == self()) {
-    return executor_.inject(*send_function(recv.id()), std::move(gradients), std::move(lives));
+    auto const own = send_function(recv.id());
+    detail::bring_back(agent_.host(), *own, gradients);
+    return executor_.inject(*own, std::move(gradients), std::move(lives));
   }
   {
     std::lock_guard lock(mutex_);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include <distgrad/autograd/recorder.hpp>
 #include <distgrad/engine/pass_frames.hpp>
 
 namespace distgrad::detail {
@@ -58,9 +59,18 @@ DISTGRAD_DECL Message gradient_message(Host& host, PassId const& pass, PassOptio
   write_bits(out, gradients.size(), [&](std::size_t i) { return gradients[i].defined(); });
   write_bits(out, gradients.size(), [&](std::size_t i) { return lives[i]; });
   Message frame{.kind = FrameKind::gradient};
+  if (std::ranges::any_of(defined, &is_on_device)) frame.flags |= device_flag;
   host.pack(out, frame.buffers, defined);
   frame.metadata = out.take();
   return frame;
+}
+
+DISTGRAD_DECL std::vector<at::Tensor> GradientFrame::differentiable() const {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (is_recorded[i]) tensors.push_back(gradients[i]);
+  }
+  return tensors;
 }
 
 DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
@@ -74,19 +84,31 @@ DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
   frame.lives = read_bits(in, count);
   if (!in.ok()) throw Error(errc::bad_value, "a gradient message is cut off");
   auto received = host.unpack(in, buffers);
-  if (frame.recorded.is_valid()) frame.differentiable = differentiable(received);
+  if (frame.recorded.is_valid()) differentiable(received);  // throws where a gradient cannot be
   frame.gradients.resize(count);
+  frame.is_recorded.resize(count);
   std::size_t next = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (!is_defined[i]) continue;
     if (!frame.lives[i]) throw Error(errc::bad_value, "a gradient came that leads nowhere");
-    if (next < received.tensors.size()) frame.gradients[i] = std::move(received.tensors[next]);
+    if (next < received.tensors.size()) {
+      frame.gradients[i] = std::move(received.tensors[next]);
+      frame.is_recorded[i] = frame.recorded.is_valid() && received.requires_grad[next];
+    }
     ++next;
   }
   if (!in.ok() || next != received.tensors.size()) {
     throw Error(errc::bad_value, "a gradient message has another number of tensors than it says");
   }
   return frame;
+}
+
+DISTGRAD_DECL void bring_back(Host& host, Node const& send, variable_list& gradients) {
+  if (node_device(send).is_cpu()) return;
+  std::vector<c10::Device> devices(gradients.size(), c10::kCPU);
+  auto const known = std::min<std::size_t>(gradients.size(), send.num_inputs());
+  for (std::uint32_t i = 0; i < known; ++i) devices[i] = send.input_metadata(i).device();
+  host.place(gradients, devices);
 }
 
 // --- discovery -----------------------------------------------------------------------------------

@@ -6,10 +6,10 @@
 namespace distgrad {
 
 DISTGRAD_DECL std::vector<Buffer> Dispatcher::landing(
-    FrameHeader const&, std::span<std::byte const>,
+    FrameHeader const& header, std::span<std::byte const>,
     std::span<std::uint64_t const> lengths) noexcept {
   try {
-    return host_.landing(lengths);
+    return host_.landing(lengths, header.flags & device_flag);
   } catch (std::exception const& e) {
     host_.log(LogLevel::error, std::string("no memory for a message: ") + e.what());
     return {};
