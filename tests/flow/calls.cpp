@@ -1,5 +1,5 @@
 // How a call names its worker, and what may travel to it and back.
-#include "rig.hpp"
+#include "simulated.hpp"
 
 #include <array>
 #include <map>
@@ -93,6 +93,11 @@ class Account {
 };
 Account open_account(int start) { return Account(start); }
 
+at::Tensor ones(at::IntArrayRef sizes) { return rig::at_home(at::ones(sizes)); }
+at::Tensor range(int size, at::ScalarType type = at::kLong) {
+  return rig::at_home(at::arange(size, type));
+}
+
 void check_targets(Worker& self, int world_size) {
   for (int rank = 0; rank < world_size; ++rank) {
     auto const name = "worker" + std::to_string(rank);
@@ -124,12 +129,12 @@ void check_unknown_targets(Worker& self) {
 }
 
 void check_operators(Worker& self) {
-  auto const x = at::arange(6, at::kFloat).view({2, 3});
+  auto const x = range(6, at::kFloat).view({2, 3});
   for (int rank : {0, 1}) {
-    CHECK(self.rpc_sync<add>(rank, x, at::ones({2, 3})).equal(x.add(1)));
+    CHECK(self.rpc_sync<add>(rank, x, ones({2, 3})).equal(x.add(1)));
     CHECK(self.rpc_sync<add>(rank, x, x).equal(x.mul(2)));
     CHECK(self.rpc_sync<scale>(rank, x, 3).equal(x.mul(3)));
-    auto const integers = at::arange(3, at::kLong);
+    auto const integers = range(3, at::kLong);
     CHECK((self.rpc_sync<scale>(rank, integers, 0.5).scalar_type() == at::kFloat));
     CHECK(self.rpc_sync<nonzero>(rank, x).equal(x.nonzero()));
   }
@@ -139,11 +144,11 @@ void check_results_match(Worker& self) {
   std::vector<distgrad::Future<at::Tensor>> sums;
   std::vector<distgrad::Future<int>> numbers;
   for (int i = 0; i < 200; ++i) {
-    sums.push_back(self.rpc_async<add>(i % 2, at::ones({3}).mul(i), at::ones({3})));
+    sums.push_back(self.rpc_async<add>(i % 2, ones({3}).mul(i), ones({3})));
     numbers.push_back(self.rpc_async<twice>(1, i));
   }
   for (int i = 199; i >= 0; --i) {
-    CHECK(sums[i].get().equal(at::ones({3}).mul(i + 1)));
+    CHECK(sums[i].get().equal(ones({3}).mul(i + 1)));
     CHECK(numbers[i].get() == 2 * i);
   }
   CHECK(self.debug_info().pending_calls == 0);
@@ -172,7 +177,7 @@ void check_values(Worker& self) {
 }
 
 void check_tensors_in_containers(Worker& self) {
-  auto const t = [](int i) { return at::arange(i, at::kInt); };
+  auto const t = [](int i) { return range(i, at::kInt); };
   Tensors const sent{{t(1), {}, t(0)}, {{-1, t(2)}, {5, t(3)}}, {t(4), t(5)}, {"six", t(6)}};
   auto const got = self.rpc_sync<echo<Tensors>>(1, sent);
   auto const& list = std::get<0>(got);
@@ -188,14 +193,14 @@ void check_tensors_in_containers(Worker& self) {
 }
 
 void check_aggregates(Worker& self) {
-  Batch const sent{"b", Colour::red, {{1, 2}}, at::ones({2}), {{"w", at::ones({1})}}};
+  Batch const sent{"b", Colour::red, {{1, 2}}, ones({2}), {{"w", ones({1})}}};
   auto const got = self.rpc_sync<grow>(1, sent);
   CHECK(got.name == "b!");
   CHECK((got.colour == Colour::red));
   CHECK((got.outline == std::vector<Point>{{1, 2}, {9, 9}}));
-  CHECK(got.data->equal(at::ones({2}).add(1)));
-  CHECK(got.extra.at("w").equal(at::ones({1}).mul(2)));
-  CHECK(sent.data->equal(at::ones({2})));  // the callee works on copies
+  CHECK(got.data->equal(ones({2}).add(1)));
+  CHECK(got.extra.at("w").equal(ones({1}).mul(2)));
+  CHECK(sent.data->equal(ones({2})));  // the callee works on copies
   CHECK_FALSE(self.rpc_sync<grow>(1, Batch{}).data);
 }
 
@@ -206,7 +211,7 @@ void check_members(Worker& self, int owner) {
   CHECK(self.rpc_sync<&Account::deposit>(owner, account, 5) == 20);
   CHECK(account.rpc_async<&Account::balance>().get() == 20);
   CHECK(account.remote<&Account::deposit>(1).to_here() == 21);
-  CHECK(account.rpc_sync<&Account::weigh>(at::ones({2})).equal(at::ones({2}).mul(21)));
+  CHECK(account.rpc_sync<&Account::weigh>(ones({2})).equal(ones({2}).mul(21)));
   account.rpc_sync<&Account::close>();
   CHECK(account.rpc_sync<&Account::balance>() == 0);
   CHECK(rig::error_of([&] { self.rpc_sync<&Account::balance>(1 - owner, account); }) ==
@@ -214,7 +219,7 @@ void check_members(Worker& self, int owner) {
 }
 
 void check_strides(Worker& self) {
-  auto const base = at::arange(24, at::kLong).view({2, 3, 4});
+  auto const base = range(24, at::kLong).view({2, 3, 4});
   for (auto const& x : {base.permute({2, 0, 1}), base.transpose(0, 2), base.select(0, 1).t()}) {
     auto const got = self.rpc_sync<strides_and_sum>(1, x);
     CHECK((std::vector(got.begin(), got.end() - 1) == x.strides().vec()));
@@ -223,7 +228,7 @@ void check_strides(Worker& self) {
     CHECK((back.strides() == x.strides()));
     CHECK(back.equal(x));
   }
-  auto const matrix = at::arange(6).view({2, 3});
+  auto const matrix = range(6).view({2, 3});
   auto const result = self.rpc_sync<transposed>(1, matrix);
   CHECK((result.strides() == matrix.t().strides()));
   CHECK(result.equal(matrix.t()));
@@ -231,7 +236,7 @@ void check_strides(Worker& self) {
   auto const cut = self.rpc_sync<echo<at::Tensor>>(1, base.select(1, 1).t());
   CHECK(cut.equal(base.select(1, 1).t()));
   CHECK((cut.strides().vec() == std::vector<std::int64_t>{1, 4}));
-  auto const gaps = at::arange(1000).slice(0, 0, 1000, 100);
+  auto const gaps = range(1000).slice(0, 0, 1000, 100);
   auto const dense = self.rpc_sync<echo<at::Tensor>>(1, gaps);
   CHECK(dense.equal(gaps));
   CHECK(dense.storage().nbytes() == 10 * sizeof(long));
@@ -241,31 +246,31 @@ void check_strides(Worker& self) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("[RPC-13] a worker is named by name, rank, id or info, itself included", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   for (auto& engine : cluster) calls::check_targets(*engine, 2);
 }
 
 TEST_CASE_TEMPLATE("[RPC-13] a call to a worker that does not exist fails on the caller", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   calls::check_unknown_targets(cluster[0]);
 }
 
 TEST_CASE_TEMPLATE("[RPC-13] operators compute on the callee as they do here", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   calls::check_operators(cluster[0]);
 }
 
 TEST_CASE_TEMPLATE("[RPC-14] of many outstanding calls each future gets its own result", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   calls::check_results_match(cluster[0]);
 }
 
 TEST_CASE_TEMPLATE("[RPC-15] arguments and results of every kind arrive", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   calls::check_values(cluster[0]);
   calls::check_tensors_in_containers(cluster[0]);
@@ -273,7 +278,7 @@ TEST_CASE_TEMPLATE("[RPC-15] arguments and results of every kind arrive", Engine
 }
 
 TEST_CASE_TEMPLATE("[RPC-15] lambdas, static and ordinary member functions can be called", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   CHECK(cluster[0].template rpc_sync<calls::twice>(1, 21) == 42);
   CHECK(cluster[0].template rpc_sync<&calls::Account::limit>(1, 3) == 3000);
@@ -282,7 +287,7 @@ TEST_CASE_TEMPLATE("[RPC-15] lambdas, static and ordinary member functions can b
 }
 
 TEST_CASE_TEMPLATE("[RPC-17] tensors keep their strides in both directions", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   calls::check_strides(cluster[0]);
 }

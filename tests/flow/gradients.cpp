@@ -1,4 +1,5 @@
 // Gradients of graphs that are cut over workers equal those of the uncut graph.
+#include "simulated.hpp"
 #include "workers.hpp"
 
 #include <map>
@@ -18,7 +19,6 @@ using rig::Workers;
 namespace {
 
 constexpr Mode all_modes[] = {Mode::local, Mode::call, Mode::remote};
-constexpr Layout both_layouts[] = {Layout::dense, Layout::sparse};
 
 at::Tensor gradients_add(at::Tensor const& x, at::Tensor const& y) { return x.add(y); }
 at::Tensor gradients_mul(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
@@ -34,13 +34,13 @@ at::Tensor filled(at::IntArrayRef sizes, int seed, bool requires_grad = true) {
   std::int64_t count = 1;
   for (auto size : sizes) count *= size;
   auto values = at::arange(count, at::kFloat).mul(0.37).add(seed).sin().reshape(sizes);
-  return values.set_requires_grad(requires_grad);
+  return rig::at_home(values).set_requires_grad(requires_grad);
 }
 
 // --- .grad ---------------------------------------------------------------------------------------
 
 void grad_is_untouched(Workers const& w) {
-  for (auto layout : both_layouts) {
+  for (auto layout : rig::layouts()) {
     auto const x = leaf(1, layout), y = leaf(2, layout);
     auto const before = leaf(9, layout).detach();
     x.mutable_grad() = before;
@@ -62,7 +62,7 @@ void grad_is_untouched(Workers const& w) {
 // --- one call ------------------------------------------------------------------------------------
 
 void simple_add(Workers const& w, char const* to) {
-  for (auto layout : both_layouts) {
+  for (auto layout : rig::layouts()) {
     auto const x = leaf(1, layout), y = leaf(2, layout);
     for (auto mode : all_modes) {
       auto ctx = w[0].context();
@@ -98,7 +98,8 @@ void check_owner(Worker const& owner, ContextId id, at::Tensor const& leaf_value
 }
 
 void leaf_on_its_owner(Workers const& w, bool by_third) {
-  for (bool sparse : {false, true}) {
+  for (auto layout : rig::layouts()) {
+    bool const sparse = layout == Layout::sparse;
     auto const x = gradients_leaf(1, sparse), y = gradients_leaf(2, sparse);
     auto const remote_leaf = w[0].remote<gradients_leaf>("worker1", 2, sparse);
     for (auto mode : {Mode::call, Mode::remote}) {
@@ -194,7 +195,7 @@ class Alternating {
 };
 
 void round_trips(Workers const& w) {
-  for (auto layout : both_layouts) {
+  for (auto layout : rig::layouts()) {
     auto const a = leaf(1, layout), b = leaf(2, layout).detach(), c = leaf(3, layout),
                d = leaf(4, layout).detach(), e = leaf(5, layout);
     auto const graph = [&](Mode mode) {
@@ -278,45 +279,45 @@ void some_outputs(Workers const& w) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("[DA-27] a pass leaves .grad as it is", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-27] a pass leaves .grad as it is", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(grad_is_untouched);
 }
 TEST_CASE_TEMPLATE("[DA-28] an addition on another worker has the local gradients", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { simple_add(w, "worker1"); });
 }
 TEST_CASE_TEMPLATE("[DA-29] an addition by a call to itself has the local gradients", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { simple_add(w, "worker0"); });
 }
 TEST_CASE_TEMPLATE("[DA-30] a referenced leaf gets its gradient on its owner", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { leaf_on_its_owner(w, false); });
 }
-TEST_CASE_TEMPLATE("[DA-31] several workers use one owner's leaf, each in its own context",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-31] several workers use one owner's leaf, each in its own context", Engine,
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(one_owner);
 }
 TEST_CASE_TEMPLATE("[DA-32] a leaf used through a third worker gets its gradient on its owner",
-                   Engine, DISTGRAD_ENGINES) {
+                   Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { leaf_on_its_owner(w, true); });
 }
 TEST_CASE_TEMPLATE("[DA-33] each worker is a parameter server for all others", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(four_owners);
 }
 TEST_CASE_TEMPLATE("[DA-35] a value goes through alternating workers several times", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(round_trips);
 }
 TEST_CASE_TEMPLATE("[DA-36] rectangular products, and constants among them", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(rectangles);
 }
 TEST_CASE_TEMPLATE("[DA-37] the unused part of a stack contributes zeros", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(partly_used_stack);
 }
-TEST_CASE_TEMPLATE("[DA-38] some of a function's outputs are used", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-38] some of a function's outputs are used", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(some_outputs);
 }

@@ -1,6 +1,6 @@
 // Optimizers over parameters of several workers do what one process would do.
 
-#include "rig.hpp"
+#include "simulated.hpp"
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -47,7 +47,11 @@ at::Tensor dot_with(RRef<at::Tensor> const& weight, at::Tensor const& x) {
 }
 
 at::Tensor numbers(int rows, int columns, double scale) {
-  return at::arange(rows * columns, at::kDouble).reshape({rows, columns}).sub(3).mul(scale);
+  return rig::at_home(
+      at::arange(rows * columns, at::kDouble).reshape({rows, columns}).sub(3).mul(scale));
+}
+at::Tensor vector_of(int size, double value) {
+  return rig::at_home(at::full({size}, value, at::kDouble));
 }
 at::Tensor input_of(int step) { return numbers(3, 2, 0.3).add(0.1 * step); }
 
@@ -60,6 +64,7 @@ constexpr int steps = 6;
 /// @param together one optimizer for both weights, or one for each.
 template <class Optimizer, class Options>
 Trained train_alone(Options const& options, bool together) {
+  rig::OnHost const here;
   auto const first = make_parameter(numbers(4, 3, 0.2));
   auto const second = make_parameter(numbers(2, 4, -0.3));
   std::vector<std::unique_ptr<Optimizer>> optimizers;
@@ -97,8 +102,8 @@ template <class Optimizer, class Options>
 void check_same_result(Worker& self, Options const& options, bool together = true) {
   auto const alone = train_alone<Optimizer>(options, together);
   auto const distributed = train_distributed<Optimizer>(self, options);
-  CHECK(at::allclose(distributed.first, alone.first, 1e-12, 1e-12));
-  CHECK(at::allclose(distributed.second, alone.second, 1e-12, 1e-12));
+  CHECK(at::allclose(distributed.first.cpu(), alone.first, 1e-12, 1e-12));
+  CHECK(at::allclose(distributed.second.cpu(), alone.second, 1e-12, 1e-12));
   CHECK_FALSE(at::allclose(distributed.first, numbers(4, 3, 0.2), 1e-6, 1e-6));
   CHECK_FALSE(at::allclose(distributed.second, numbers(2, 4, -0.3), 1e-6, 1e-6));
 }
@@ -137,7 +142,7 @@ void train_probing(RRef<at::Tensor> const& weight, int rounds) {
   DistributedOptimizer<ProbingStep> const optimizer(self, {weight}, optim::SGDOptions(0.5));
   for (int i = 0; i < rounds; ++i) {
     auto ctx = self.context();
-    ctx.backward({self.rpc_sync<dot_with>(0, weight, at::ones({2}, at::kDouble))});
+    ctx.backward({self.rpc_sync<dot_with>(0, weight, vector_of(2, 1))});
     optimizer.step(ctx);
   }
 }
@@ -155,7 +160,7 @@ void check_left_alone(Worker& self, Options const& options) {
   DistributedOptimizer<Optimizer> const optimizer(self, {used, unused, frozen, lonely}, options);
   for (int i = 0; i < 2; ++i) {
     auto ctx = self.context();
-    ctx.backward({self.rpc_sync<dot_with>(1, used, at::ones({2}, at::kDouble))});
+    ctx.backward({self.rpc_sync<dot_with>(1, used, vector_of(2, 1))});
     optimizer.step(ctx);
   }
   CHECK_FALSE(self.rpc_sync<value_of_parameter>(1, used).equal(start));
@@ -164,21 +169,21 @@ void check_left_alone(Worker& self, Options const& options) {
   CHECK(self.rpc_sync<value_of_parameter>(0, lonely).equal(start));
   for (auto const& parameter : {used, unused, frozen, lonely}) {
     auto const grad = self.rpc_sync<grad_of_parameter>(parameter.owner(), parameter);
-    CHECK(grad.equal(at::full({1, 2}, 100.0, at::kDouble)));
+    CHECK(grad.equal(vector_of(2, 100).reshape({1, 2})));
   }
 }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("[OPT-01] what a remote step throws arrives where step was called", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<3, Engine> cluster;
   Worker& self = cluster[0];
   auto const first = self.remote<make_parameter>(1, numbers(1, 2, 1));
   auto const second = self.remote<make_parameter>(2, numbers(1, 2, 1));
   DistributedOptimizer<FailingStep> const optimizer(self, {first, second}, optim::SGDOptions(0.1));
   auto ctx = self.context();
-  ctx.backward({self.rpc_sync<dot_with>(1, first, at::ones({2}, at::kDouble))});
+  ctx.backward({self.rpc_sync<dot_with>(1, first, vector_of(2, 1))});
   CHECK_THROWS_AS(optimizer.step(ctx), RemoteError);
   auto const text = rig::text_of([&] { optimizer.step(ctx); });
   CHECK(text.find("no step today") != std::string::npos);
@@ -188,7 +193,7 @@ TEST_CASE_TEMPLATE("[OPT-01] what a remote step throws arrives where step was ca
 }
 
 TEST_CASE_TEMPLATE("[OPT-02] what a remote constructor throws arrives at the constructor", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
   using Parameters = std::vector<RRef<at::Tensor>>;
@@ -207,7 +212,7 @@ TEST_CASE_TEMPLATE("[OPT-02] what a remote constructor throws arrives at the con
   CHECK(text_of(std::type_identity<optim::SGD>(), parameters, 0.1).empty());
 }
 
-TEST_CASE_TEMPLATE("[OPT-03] two owners train like one process", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[OPT-03] two owners train like one process", Engine, DISTGRAD_ALL_ENGINES) {
   rig::Cluster<3, Engine> cluster;
   Worker& self = cluster[0];
   SUBCASE("Adagrad") {
@@ -235,7 +240,7 @@ TEST_CASE_TEMPLATE("[OPT-03] two owners train like one process", Engine, DISTGRA
 }
 
 TEST_CASE_TEMPLATE("[OPT-03] several parameters of one worker share one optimizer", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
   auto const weights = std::vector{self.remote<make_parameter>(1, numbers(1, 2, 1)),
@@ -243,9 +248,9 @@ TEST_CASE_TEMPLATE("[OPT-03] several parameters of one worker share one optimize
                                    self.remote<make_parameter>(1, numbers(1, 2, 3))};
   DistributedOptimizer<optim::SGD> const optimizer(self, weights, optim::SGDOptions(1));
   auto ctx = self.context();
-  auto loss = self.rpc_sync<dot_with>(1, weights[0], at::full({2}, 1.0, at::kDouble));
-  loss = loss.add(self.rpc_sync<dot_with>(0, weights[1], at::full({2}, 2.0, at::kDouble)));
-  loss = loss.add(self.rpc_sync<dot_with>(1, weights[2], at::full({2}, 3.0, at::kDouble)));
+  auto loss = self.rpc_sync<dot_with>(1, weights[0], vector_of(2, 1.0));
+  loss = loss.add(self.rpc_sync<dot_with>(0, weights[1], vector_of(2, 2.0)));
+  loss = loss.add(self.rpc_sync<dot_with>(1, weights[2], vector_of(2, 3.0)));
   ctx.backward({loss});
   optimizer.step(ctx);
   CHECK(self.rpc_sync<value_of_parameter>(1, weights[0]).equal(numbers(1, 2, 1).sub(1)));
@@ -253,8 +258,10 @@ TEST_CASE_TEMPLATE("[OPT-03] several parameters of one worker share one optimize
   CHECK(self.rpc_sync<value_of_parameter>(1, weights[2]).equal(numbers(1, 2, 3).sub(3)));
 }
 
-TEST_CASE_TEMPLATE("[OPT-04] parameters without a gradient in the context stay as they are, "
-                   "whatever their .grad holds", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE(
+    "[OPT-04] parameters without a gradient in the context stay as they are, "
+    "whatever their .grad holds",
+    Engine, DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
   SUBCASE("SGD") {
@@ -270,21 +277,21 @@ TEST_CASE_TEMPLATE("[OPT-04] parameters without a gradient in the context stay a
 }
 
 TEST_CASE_TEMPLATE("steps of several trainers exclude each other on a worker", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<3, Engine> cluster;
   most_steps_at_once = 0;
-  auto const weight = cluster[0].make_rref(make_parameter(at::full({2}, 100.0, at::kDouble)));
+  auto const weight = cluster[0].make_rref(make_parameter(vector_of(2, 100.0)));
   std::vector<Future<void>> trainers;
   for (int rank = 0; rank < 3; ++rank) {
     trainers.push_back(cluster[0].template rpc_async<train_probing>(rank, weight, 20));
   }
   for (auto const& trainer : trainers) trainer.get();
   CHECK(most_steps_at_once.load() == 1);
-  CHECK(weight.local_value().detach().equal(at::full({2}, 100.0 - 3 * 20 * 0.5, at::kDouble)));
+  CHECK(weight.local_value().detach().equal(vector_of(2, 100.0 - 3 * 20 * 0.5)));
 }
 
 TEST_CASE_TEMPLATE("LBFGS of many iterations is refused, saying what to set", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
   std::vector<RRef<at::Tensor>> const parameters{
@@ -296,7 +303,7 @@ TEST_CASE_TEMPLATE("LBFGS of many iterations is refused, saying what to set", En
   CHECK(rig::text_of(make).find("max_iter") != std::string::npos);
 }
 
-TEST_CASE_TEMPLATE("a step in a context that was released fails", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a step in a context that was released fails", Engine, DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
   auto const weight = self.remote<make_parameter>(1, numbers(1, 2, 1));

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include <distgrad/distgrad.hpp>
 
@@ -29,10 +30,42 @@ typename Engine::Options options() {
   return options;
 }
 
+/// Where tests make their tensors: in the host's memory, or on a device (simulated.hpp).
+inline c10::Device& home() {
+  static c10::Device device = c10::kCPU;
+  return device;
+}
+inline at::Tensor at_home(at::Tensor const& values) { return values.to(home()); }
+
+/// While it lives, home is the host.
+class OnHost {
+ public:
+  OnHost() : before_(std::exchange(home(), c10::kCPU)) {}
+  ~OnHost() { home() = before_; }
+  OnHost(OnHost const&) = delete;
+  OnHost& operator=(OnHost const&) = delete;
+
+ private:
+  c10::Device before_;
+};
+
+/// What an engine's tensors need as long as its workers live.
+template <class Engine>
+struct Home {
+  template <std::size_t N, class Options>
+  static void prepare(Options&) {}
+};
+
 template <std::size_t N, class Engine>
-struct Cluster : distgrad::LocalCluster<N, Engine> {
+struct Cluster : private Home<Engine>, distgrad::LocalCluster<N, Engine> {
   explicit Cluster(typename Engine::Options o = options<Engine>())
-      : distgrad::LocalCluster<N, Engine>(std::move(o)) {}
+      : distgrad::LocalCluster<N, Engine>(prepared(std::move(o))) {}
+
+ private:
+  static auto prepared(typename Engine::Options o) {
+    Home<Engine>::template prepare<N>(o);
+    return o;
+  }
 };
 
 /// Whether `condition` comes true within a generous bound; asks again and again meanwhile.

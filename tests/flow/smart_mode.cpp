@@ -2,6 +2,7 @@
 // matrix: unused results, hidden paths, circles of workers, roots of their own chains, calls still
 // on their way; each with the gradients of the uncut graph.
 #include "meddling_transport.hpp"
+#include "simulated.hpp"
 #include "workers.hpp"
 
 #include <atomic>
@@ -236,49 +237,51 @@ void part_of_a_message(Workers const& w) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("behind a tensor that is not used nothing runs", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("behind a tensor that is not used nothing runs", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(part_of_a_message);
 }
-TEST_CASE_TEMPLATE("[DA-39] results nobody uses hold nobody up", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-39] results nobody uses hold nobody up", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(unused_result);
 }
-TEST_CASE_TEMPLATE("a root that touches no call passes unused ones by", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a root that touches no call passes unused ones by", Engine,
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(root_without_calls);
 }
-TEST_CASE_TEMPLATE("a path that only another worker knows is found", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a path that only another worker knows is found", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(hidden_path);
 }
 TEST_CASE_TEMPLATE("workers that wait for one another in a circle go on", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(circle);
 }
-TEST_CASE_TEMPLATE("roots of different chains start together", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("roots of different chains start together", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(roots_of_their_own);
 }
-TEST_CASE_TEMPLATE("a received value may be used several times", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a received value may be used several times", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(two_consumers);
 }
-TEST_CASE_TEMPLATE("a worker that only passes on takes part", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a worker that only passes on takes part", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(relay);
 }
-TEST_CASE_TEMPLATE("calls of a worker to itself take part", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("calls of a worker to itself take part", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(to_itself);
 }
-TEST_CASE_TEMPLATE("a part of a result may be used", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a part of a result may be used", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(parts_of_a_result);
 }
 TEST_CASE_TEMPLATE("later passes of a context may start at other roots", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(other_roots_later);
 }
-TEST_CASE_TEMPLATE("a gradient that is undefined arrives as one", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a gradient that is undefined arrives as one", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(undefined_gradients);
 }
-TEST_CASE_TEMPLATE("a call that is still on its way does not matter", Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a call that is still on its way does not matter", Engine,
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(call_on_its_way);
 }
 TEST_CASE_TEMPLATE("ten contexts on each of ten threads pass at the same time", Engine,
-                   DISTGRAD_ENGINES) {
+                   DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(many_contexts);
 }
 

@@ -63,18 +63,24 @@ void on_cluster(Body body, std::chrono::nanoseconds watchdog_interval = std::chr
 
 enum class Layout { dense, sparse };
 
+/// Those that tensors at home may have: simulated devices have dense tensors only.
+inline std::vector<Layout> layouts() {
+  if (home().is_cpu()) return {Layout::dense, Layout::sparse};
+  return {Layout::dense};
+}
+
 /// A 3 x 3 leaf whose values depend on `seed`.
 inline at::Tensor leaf(int seed, Layout layout = Layout::dense) {
   auto values = at::arange(9, at::kFloat).mul(0.25).add(seed).sin().reshape({3, 3});
   if (layout == Layout::sparse) values = values.to_sparse();
-  return values.set_requires_grad(true);
+  return at_home(values).set_requires_grad(true);
 }
 
-/// Bitwise, whatever the layout; a sparse tensor is not its dense twin.
+/// Bitwise, whatever the layout and the device; a sparse tensor is not its dense twin.
 inline bool same(at::Tensor const& a, at::Tensor const& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.layout() != b.layout() || a.scalar_type() != b.scalar_type()) return false;
-  return a.detach().to_dense().equal(b.detach().to_dense());
+  return a.detach().cpu().to_dense().equal(b.detach().cpu().to_dense());
 }
 
 /// A gradient of ones for a root of any layout.
@@ -83,10 +89,20 @@ inline at::Tensor ones_for(at::Tensor const& root) {
   return root.is_sparse() ? ones.to_sparse() : ones;
 }
 
-/// What `torch::autograd` makes of the uncut graph; undefined for leaves it does not reach.
+/// What `torch::autograd` makes of the uncut graph; undefined for leaves it does not reach. Its
+/// engine knows the devices there were when it ran first: on later ones ours takes its place, which
+/// tests/engine/executor.cpp compares with it.
 inline std::vector<at::Tensor> local_gradients(at::Tensor const& root,
                                                std::vector<at::Tensor> const& leaves,
                                                at::Tensor const& gradient = {}) {
+  if (!root.device().is_cpu()) {
+    distgrad::Executor executor({.retain_graph = true});
+    executor.add_root(root, gradient);
+    executor.run_ready();
+    std::vector<at::Tensor> found;
+    for (auto const& leaf : leaves) found.push_back(executor.gradients().find(leaf));
+    return found;
+  }
   return torch::autograd::grad({root}, leaves, {gradient}, true, false, true);
 }
 
