@@ -64,51 +64,22 @@ class Without {
   ~Without() { StreamQueues::missing = Missing::nothing; }
 };
 
-/// Sends the tensors of devices by way of the host, to the device of the same number.
-class StagedSerializer {
- public:
-  using contract = distgrad::serializer_v1;
-  struct Options {};
-  explicit StagedSerializer(Options) {}
+using DeviceEngine = distgrad::DistEngine<distgrad::LoopbackTransport, StreamQueues>;
 
-  void pack(distgrad::Writer& out, std::vector<distgrad::Buffer>& buffers,
-            std::span<at::Tensor const> tensors) const {
-    std::vector<at::Tensor> on_host;
-    for (auto const& tensor : tensors) {
-      on_host.push_back(is_away(tensor)
-                            ? tensor.detach().cpu().set_requires_grad(tensor.requires_grad())
-                            : tensor);
-    }
-    distgrad::pack_tensors(out, buffers, on_host);
-    for (auto const& tensor : tensors) {
-      out.number(std::int8_t(is_away(tensor) ? tensor.device().index() : -1));
-    }
-  }
-  distgrad::ReceivedTensors unpack(distgrad::Reader& in,
-                                   std::span<distgrad::Buffer const> buffers) const {
-    auto received = distgrad::unpack_tensors(in, buffers);
-    for (auto& tensor : received.tensors) {
-      auto const index = in.number<std::int8_t>();
-      if (index >= 0) tensor = tensor.to(c10::Device(distgrad::testing::simulated, index));
-    }
-    return received;
-  }
-  std::vector<distgrad::Buffer> landing(std::span<std::uint64_t const> lengths) const {
-    return distgrad::allocate_landings(lengths);
-  }
-
- private:
-  static bool is_away(at::Tensor const& tensor) {
-    return tensor.defined() && !tensor.device().is_cpu();
-  }
-};
-
-using DeviceEngine =
-    distgrad::DistEngine<distgrad::LoopbackTransport, StreamQueues, StagedSerializer>;
-
+/// Each device belongs to the one of the same number.
 template <std::size_t N>
 struct DeviceCluster : distgrad::LocalCluster<N, DeviceEngine> {
-  DeviceCluster() : distgrad::LocalCluster<N, DeviceEngine>(options<DeviceEngine>()) {}
+  DeviceCluster() : distgrad::LocalCluster<N, DeviceEngine>(with_maps()) {}
+
+ private:
+  static DeviceEngine::Options with_maps() {
+    auto all = options<DeviceEngine>();
+    for (std::size_t i = 0; i < N; ++i) {
+      all.device_maps["worker" + std::to_string(i)] = {{"privateuseone:0", "privateuseone:0"},
+                                                       {"privateuseone:1", "privateuseone:1"}};
+    }
+    return all;
+  }
 };
 
 }  // namespace rig
