@@ -152,7 +152,7 @@ TEST_CASE_FIXTURE(Fixture, "a worker's state comes as JSON") {
   bool found = false;
   auto const functions = read("/api/functions");
   for (auto const& name : functions.at("functions").as_array()) {
-    found = found || text(name) == detail::Registered<twice>::function.entry.name;
+    found = found || text(name) == distgrad::detail::Registered<twice>::function.entry.name;
   }
   CHECK(found);
 }
@@ -304,10 +304,10 @@ TEST_CASE("an address that is none or is taken is refused with its name") {
 
 TEST_CASE("a context's id is read as it is written") {
   ContextId const id{WorkerId{3}, Incarnation{4294967295u}, 12};
-  CHECK(detail::context_id_from(to_string(id)) == id);
+  CHECK(distgrad::detail::context_id_from(to_string(id)) == id);
   for (auto const* wrong :
        {"", "1/2", "1/2/3/4", "1/2/", "a/b/c", "1//3", "-1/2/3", "4294967296/1/1"}) {
     CAPTURE(wrong);
-    CHECK_FALSE(detail::context_id_from(wrong).is_valid());
+    CHECK_FALSE(distgrad::detail::context_id_from(wrong).is_valid());
   }
 }
