@@ -3,12 +3,14 @@
 // tensor/compat.hpp, which asks libtorch for its version.
 
 /// DISTGRAD_SEPARATE_COMPILATION (default: not defined). When defined in a whole program, headers
-/// only declare what is no template, and exactly one source file includes <distgrad/src.hpp>,
-/// which defines it. The CMake target `distgrad::src` does both.
+/// only declare what is no template, and the default engines; exactly one source file includes
+/// <distgrad/src.hpp>, which defines both. The CMake target `distgrad::src` does all of it.
 #if defined(DISTGRAD_SEPARATE_COMPILATION)
 #define DISTGRAD_DECL
+#define DISTGRAD_EXTERN_TEMPLATE(...) extern template __VA_ARGS__
 #else
 #define DISTGRAD_DECL inline
+#define DISTGRAD_EXTERN_TEMPLATE(...) static_assert(true)
 #endif
 
 // Bounds, for programs that must know their memory. Each is a number that has to be the same in

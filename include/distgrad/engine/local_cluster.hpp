@@ -7,17 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include <distgrad/engine/dist_engine.hpp>
-#include <distgrad/queue/cpu_queues.hpp>
+#include <distgrad/engine/engines.hpp>
 #include <distgrad/rendezvous/local_rendezvous.hpp>
-#include <distgrad/transport/loopback_transport.hpp>
 
 namespace distgrad {
 
 /// `N` workers in one process, named worker0, worker1 and so on: for examples, tests, and programs
 /// that want the model of a cluster without one.
 /// @tparam Engine any `DistEngine`; workers of a loopback engine find each other by themselves.
-template <std::size_t N, class Engine = DistEngine<LoopbackTransport, CpuQueues>>
+template <std::size_t N, class Engine = LoopbackEngine>
 class LocalCluster {
  public:
   /// @param options as for one worker; name, rank, world size and rendezvous are filled in.
