@@ -22,13 +22,15 @@ namespace distgrad {
 ///
 /// The constructor returns when the whole group has met. From then on the worker serves the calls
 /// of others until `shutdown`. The destructor ends it at once, as `stop` does.
-/// @tparam Transport how messages reach a peer (docs/policies/transport.md).
-/// @tparam Queues where work waits for a device (docs/policies/queue.md).
-/// @tparam Serializer how tensors become bytes (docs/policies/serializer.md).
+/// @tparam Transport a `TransportPolicy`: how messages reach a peer (docs/policies/transport.md).
+/// @tparam Queues a `QueuePolicy`: where work waits for a device (docs/policies/queue.md).
+/// @tparam Serializer a `SerializerPolicy`: how tensors become bytes (docs/policies/serializer.md).
 /// @threads safe: shared object; `poll` one thread at a time.
-template <TransportPolicy Transport, QueuePolicy Queues,
-          SerializerPolicy Serializer = TensorSerializer>
+template <class Transport, class Queues, class Serializer = TensorSerializer>
 class DistEngine : public Worker {
+  // The concepts in the line above would say "constraints not satisfied"; these say what is missing.
+  static_assert(sizeof(TransportCheck<Transport>) && sizeof(QueueCheck<Queues>) &&
+                sizeof(SerializerCheck<Serializer>));
   using Host = PolicyHost<Transport, Queues, Serializer>;
 
  public:

@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,7 +21,9 @@ namespace distgrad {
 class Rendezvous {
  public:
   Rendezvous() = default;
-  template <RendezvousPolicy Policy>
+  /// Takes any type with a contract; the compiler says what it lacks of a `RendezvousPolicy`.
+  template <class Policy, class = typename Policy::contract,
+            std::size_t = sizeof(RendezvousCheck<Policy>)>
   Rendezvous(Policy policy)
       : exchange_([policy = std::make_shared<Policy>(std::move(policy))](
                       PeerAddress const& self, std::uint32_t world_size, Deadline deadline) {

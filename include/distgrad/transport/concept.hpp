@@ -55,22 +55,76 @@ struct TransportSetup {
 /// On any thread; must not block.
 using SendCompletion = unique_function<void(error_code)>;
 
+/// What `TransportPolicy` asks for, one by one.
+namespace transport_needs {
+template <class T>
+concept contract = requires {
+  requires std::derived_from<typename T::contract, transport_v1>;
+};
+template <class T>
+concept options = requires {
+  requires std::default_initializable<typename T::Options>;
+};
+template <class T>
+concept constructor = requires {
+  requires std::constructible_from<T, typename T::Options>;
+};
+template <class T>
+concept local_endpoint = requires(T const& ct) {
+  { ct.local_endpoint() } -> std::same_as<std::string>;
+};
+template <class T>
+concept start = requires(T& t, TransportSetup setup) {
+  { t.start(std::move(setup)) } -> std::same_as<void>;
+};
+template <class T>
+concept async_send = requires(T& t, WorkerId to, Message message, SendCompletion done) {
+  { t.async_send(to, std::move(message), std::move(done)) } -> std::same_as<void>;
+};
+template <class T>
+concept run_until = requires(T& t, time_point until) {
+  { t.run_until(until) } -> std::same_as<std::size_t>;
+};
+template <class T>
+concept wake = requires(T& t) {
+  { t.wake() }
+  noexcept->std::same_as<void>;
+};
+template <class T>
+concept close = requires(T& t) {
+  { t.close() }
+  noexcept->std::same_as<void>;
+};
+}  // namespace transport_needs
+
 /// How messages reach a peer. Meaning, threads and errors: docs/policies/transport.md; the tests
 /// of `testing/transport_conformance.hpp` check what the compiler cannot.
 template <class T>
-concept TransportPolicy =
-    std::derived_from<typename T::contract, transport_v1> &&
-    std::default_initializable<typename T::Options> &&
-    std::constructible_from<T, typename T::Options> &&
-    requires(T& t, T const& ct, TransportSetup setup, WorkerId to, Message m, SendCompletion done,
-             time_point until) {
-      { ct.local_endpoint() } -> std::same_as<std::string>;
-      { t.start(std::move(setup)) } -> std::same_as<void>;
-      { t.async_send(to, std::move(m), std::move(done)) } -> std::same_as<void>;
-      { t.run_until(until) } -> std::same_as<std::size_t>;
-      { t.wake() } noexcept -> std::same_as<void>;
-      { t.close() } noexcept -> std::same_as<void>;
-    };
+concept TransportPolicy = transport_needs::contract<T> && transport_needs::options<T> &&
+    transport_needs::constructor<T> && transport_needs::local_endpoint<T> &&
+    transport_needs::start<T> && transport_needs::async_send<T> && transport_needs::run_until<T> &&
+    transport_needs::wake<T> && transport_needs::close<T>;
+
+/// Compiles if `T` is a `TransportPolicy`; otherwise the first error says what it lacks.
+/// `template struct distgrad::TransportCheck<YourTransport>;`
+template <class T>
+struct TransportCheck {
+  static_assert(transport_needs::contract<T>,
+                "TransportPolicy needs: a type `contract` derived from distgrad::transport_v1");
+  static_assert(transport_needs::options<T>,
+                "TransportPolicy needs: a type `Options` that has a default constructor");
+  static_assert(transport_needs::constructor<T>,
+                "TransportPolicy needs: a constructor that takes the type's `Options`");
+  static_assert(transport_needs::local_endpoint<T>,
+                "TransportPolicy needs: std::string local_endpoint() const");
+  static_assert(transport_needs::start<T>, "TransportPolicy needs: void start(TransportSetup)");
+  static_assert(transport_needs::async_send<T>,
+                "TransportPolicy needs: void async_send(WorkerId, Message, SendCompletion)");
+  static_assert(transport_needs::run_until<T>,
+                "TransportPolicy needs: std::size_t run_until(time_point)");
+  static_assert(transport_needs::wake<T>, "TransportPolicy needs: void wake() noexcept");
+  static_assert(transport_needs::close<T>, "TransportPolicy needs: void close() noexcept");
+};
 
 /// A transport that can stop after a number of events, so that `DistEngine::poll` keeps within its
 /// budget: `run_until(until, limit)` delivers at most `limit` messages, and leaves the others.

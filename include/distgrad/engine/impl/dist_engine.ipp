@@ -8,7 +8,7 @@
 namespace distgrad {
 
 /// The turns of an engine's loop: one handles what arrived and what time brought.
-template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+template <class Transport, class Queues, class Serializer>
 struct DistEngine<Transport, Queues, Serializer>::Turns final : Host::Engine {
   Turns(Host& h, std::shared_ptr<EngineCore> c) : host(h), core(std::move(c)) {}
 
@@ -129,7 +129,7 @@ inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
 
 }  // namespace detail
 
-template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+template <class Transport, class Queues, class Serializer>
 DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   if (options.name.empty()) options.name = "worker" + std::to_string(options.rank);
   detail::check_options(options.name, options.rank, options.world_size, options.rpc_timeout,
@@ -173,7 +173,7 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   if constexpr (!Queues::is_inline) io_thread_ = std::thread([this] { turns_->run(); });
 }
 
-template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+template <class Transport, class Queues, class Serializer>
 auto DistEngine<Transport, Queues, Serializer>::from_environment(Options options) -> DistEngine {
   auto const found = RendezvousSettings::from_environment();
   options.rank = static_cast<int>(found.rank);
@@ -184,7 +184,7 @@ auto DistEngine<Transport, Queues, Serializer>::from_environment(Options options
   return DistEngine(std::move(options));
 }
 
-template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+template <class Transport, class Queues, class Serializer>
 void DistEngine<Transport, Queues, Serializer>::shutdown(std::chrono::nanoseconds timeout) {
   if (turns_->ending.load()) return;
   auto const everybody_done = core().leave();
@@ -200,7 +200,7 @@ void DistEngine<Transport, Queues, Serializer>::shutdown(std::chrono::nanosecond
   stop();
 }
 
-template <TransportPolicy Transport, QueuePolicy Queues, SerializerPolicy Serializer>
+template <class Transport, class Queues, class Serializer>
 void DistEngine<Transport, Queues, Serializer>::stop() noexcept {
   std::call_once(stopped_, [this] {
     if (!turns_) return;  // the constructor threw

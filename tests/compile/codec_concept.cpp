@@ -4,10 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include <distgrad/serialize/archetype.hpp>
 #include <distgrad/serialize/codec.hpp>
-#include <distgrad/serialize/concept.hpp>
-#include <distgrad/serialize/serializer.hpp>
 
 namespace {
 
@@ -86,55 +83,5 @@ static_assert(Encodable<std::vector<std::string_view>> &&
               !Decodable<std::vector<std::string_view>>);
 static_assert(Encodable<WithView> && !Decodable<WithView>);
 static_assert(Encodable<HookWithoutDefault> && !Decodable<HookWithoutDefault>);
-
-// A model from which the near misses are derived; a member of the same name hides what is here.
-struct Model {
-  using contract = serializer_v1;
-  struct Options {};
-  explicit Model(Options) {}
-  void pack(Writer&, std::vector<Buffer>&, std::span<at::Tensor const>) const;
-  ReceivedTensors unpack(Reader&, std::span<Buffer const>) const;
-  std::vector<Buffer> landing(std::span<std::uint64_t const>) const;
-};
-static_assert(SerializerPolicy<Model>);
-static_assert(SerializerPolicy<SerializerArchetype> && SerializerPolicy<TensorSerializer>);
-
-struct OtherContract : Model {
-  using Model::Model;
-  struct contract {};
-};
-struct NoDefaultOptions : Model {
-  struct Options {
-    explicit Options(int);
-  };
-  explicit NoDefaultOptions(Options) : Model(Model::Options()) {}
-};
-struct NotMadeOfOptions : Model {
-  NotMadeOfOptions() : Model(Options()) {}
-};
-struct PackIsNotConst : Model {
-  using Model::Model;
-  void pack(Writer&, std::vector<Buffer>&, std::span<at::Tensor const>);
-};
-struct UnpackLosesFlags : Model {
-  using Model::Model;
-  std::vector<at::Tensor> unpack(Reader&, std::span<Buffer const>) const;
-};
-struct UnpackIsNotConst : Model {
-  using Model::Model;
-  ReceivedTensors unpack(Reader&, std::span<Buffer const>);
-};
-struct LandsOnlyOne : Model {
-  using Model::Model;
-  Buffer landing(std::span<std::uint64_t const>) const;
-};
-static_assert(!SerializerPolicy<OtherContract>);
-static_assert(!SerializerPolicy<NoDefaultOptions>);
-static_assert(!SerializerPolicy<NotMadeOfOptions>);
-static_assert(!SerializerPolicy<PackIsNotConst>);
-static_assert(!SerializerPolicy<UnpackLosesFlags>);
-static_assert(!SerializerPolicy<UnpackIsNotConst>);
-static_assert(!SerializerPolicy<LandsOnlyOne>);
-static_assert(!SerializerPolicy<int>);
 
 }  // namespace

@@ -1,19 +1,15 @@
-// Near misses: one type per requirement of QueuePolicy that lacks just that one.
+#pragma once
+// One type per way to miss QueuePolicy by one requirement, and what the compiler has to say.
+#include "near_miss.hpp"
+
 #include <distgrad/queue/archetype.hpp>
-#include <distgrad/queue/concept.hpp>
-#include <distgrad/queue/cpu_queues.hpp>
-#include <distgrad/queue/device_queues.hpp>
-#include <distgrad/queue/inline_queues.hpp>
 
-namespace {
+namespace near_queue {
 
-using distgrad::QueuePolicy;
-using distgrad::ReadyTask;
-using distgrad::unique_function;
+using namespace distgrad;
 
-// A model from which the near misses are derived; a member of the same name hides what is here.
 struct Model {
-  using contract = distgrad::queue_v1;
+  using contract = queue_v1;
   struct Options {};
   struct Event {};
   static constexpr bool is_inline = true;
@@ -27,28 +23,34 @@ struct Model {
   void wait(c10::Stream, Event&);
   void keep(c10::DataPtr const&, c10::Stream);
 };
-static_assert(QueuePolicy<Model>);
-static_assert(QueuePolicy<distgrad::QueueArchetype>);
-static_assert(QueuePolicy<distgrad::InlineQueues> && QueuePolicy<distgrad::CpuQueues> &&
-              QueuePolicy<distgrad::DeviceQueues>);
+HIT(Queue, Model);
+HIT(Queue, QueueArchetype);
+
+struct ForLaterContract : Model {
+  using Model::Model;
+  struct contract : queue_v1 {};
+};
+HIT(Queue, ForLaterContract);
 
 struct OtherContract : Model {
   using Model::Model;
   struct contract {};
 };
-struct LaterContract : Model {
-  using Model::Model;
-  struct contract : distgrad::queue_v1 {};
-};
+NEAR_MISS(Queue, OtherContract, "a type `contract` derived from distgrad::queue_v1");
+
 struct NoDefaultOptions : Model {
   struct Options {
     explicit Options(int);
   };
   explicit NoDefaultOptions(Options) : Model(Model::Options()) {}
 };
+NEAR_MISS(Queue, NoDefaultOptions, "a type `Options` that has a default constructor");
+
 struct NotMadeOfOptions : Model {
   NotMadeOfOptions() : Model(Options()) {}
 };
+NEAR_MISS(Queue, NotMadeOfOptions, "a constructor that takes the type's `Options`");
+
 struct ImmovableEvent : Model {
   using Model::Model;
   struct Event {
@@ -57,67 +59,72 @@ struct ImmovableEvent : Model {
   Event record(c10::Stream);
   void wait(c10::Stream, Event&);
 };
+NEAR_MISS(Queue, ImmovableEvent, "a movable type `Event`");
+
 struct InlineOnlyAtRunTime : Model {
   using Model::Model;
   bool is_inline;
 };
-struct NoSubmit : Model {
+NEAR_MISS(Queue, InlineOnlyAtRunTime, "a constant static constexpr bool is_inline");
+
+struct NoDevice : Model {
   using Model::Model;
   void submit(ReadyTask);
 };
+NEAR_MISS(Queue, NoDevice, "void submit(c10::Device, ReadyTask)");
+
 struct SubmitAnswers : Model {
   using Model::Model;
   bool submit(c10::Device, ReadyTask);
 };
+NEAR_MISS(Queue, SubmitAnswers, "void submit(c10::Device, ReadyTask)");
+
 struct PollDoesNotCount : Model {
   using Model::Model;
   void poll();
 };
+NEAR_MISS(Queue, PollDoesNotCount, "std::size_t poll()");
+
 struct NoWake : Model {
   using Model::Model;
   void on_submit(int);
 };
+NEAR_MISS(Queue, NoWake, "void on_submit(unique_function<void()>)");
+
 struct StopThrows : Model {
   using Model::Model;
   void stop();
 };
+NEAR_MISS(Queue, StopThrows, "void stop() noexcept");
+
 struct StreamsOfOneDevice : Model {
   using Model::Model;
   c10::Stream streams() const;
 };
+NEAR_MISS(Queue, StreamsOfOneDevice, "std::span<c10::Stream const> streams() const");
+
 struct ChangedByAskingForStreams : Model {
   using Model::Model;
   std::span<c10::Stream const> streams();
 };
+NEAR_MISS(Queue, ChangedByAskingForStreams, "std::span<c10::Stream const> streams() const");
+
 struct RecordReturnsNothing : Model {
   using Model::Model;
   void record(c10::Stream);
 };
+NEAR_MISS(Queue, RecordReturnsNothing, "Event record(c10::Stream)");
+
 struct WaitsForOtherEvents : Model {
   using Model::Model;
   void wait(c10::Stream, int&);
 };
+NEAR_MISS(Queue, WaitsForOtherEvents, "void wait(c10::Stream, Event&)");
+
 struct KeepsOtherMemory : Model {
   using Model::Model;
   void keep(void*, c10::Stream);
 };
+NEAR_MISS(Queue, KeepsOtherMemory, "void keep(c10::DataPtr const&, c10::Stream)");
 
-static_assert(QueuePolicy<LaterContract>);
-static_assert(!QueuePolicy<OtherContract>);
-static_assert(!QueuePolicy<NoDefaultOptions>);
-static_assert(!QueuePolicy<NotMadeOfOptions>);
-static_assert(!QueuePolicy<ImmovableEvent>);
-static_assert(!QueuePolicy<InlineOnlyAtRunTime>);
-static_assert(!QueuePolicy<NoSubmit>);
-static_assert(!QueuePolicy<SubmitAnswers>);
-static_assert(!QueuePolicy<PollDoesNotCount>);
-static_assert(!QueuePolicy<NoWake>);
-static_assert(!QueuePolicy<StopThrows>);
-static_assert(!QueuePolicy<StreamsOfOneDevice>);
-static_assert(!QueuePolicy<ChangedByAskingForStreams>);
-static_assert(!QueuePolicy<RecordReturnsNothing>);
-static_assert(!QueuePolicy<WaitsForOtherEvents>);
-static_assert(!QueuePolicy<KeepsOtherMemory>);
-static_assert(!QueuePolicy<int>);
-
-}  // namespace
+}  // namespace near_queue

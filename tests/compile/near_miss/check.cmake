@@ -1,0 +1,65 @@
+# The compiler's first word on a type that misses a policy names what it lacks.
+#
+#   cmake -D COMPILER=g++ -D "FLAGS=-I include" -D SOURCE=concepts.cpp -P check.cmake
+#
+# compiles SOURCE, whose errors have to be those that the NEAR_MISSes of its headers announce, one
+# each, in their order. With -D FOLLOWED=ON other errors may follow the first one.
+cmake_minimum_required(VERSION 3.24)
+
+if(NOT COMPILER)
+  message(STATUS "skipped: no such compiler here")
+  return()
+endif()
+separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
+set(folder "${CMAKE_CURRENT_LIST_DIR}")
+set(expected)
+set(sources)
+file(STRINGS "${folder}/${SOURCE}" includes REGEX "^#include \"")
+foreach(line IN LISTS includes)
+  string(REGEX REPLACE "^#include \"(.*)\"$" "${folder}/\\1" header "${line}")
+  list(APPEND sources "${header}")
+endforeach()
+foreach(file IN LISTS sources ITEMS "${folder}/${SOURCE}")
+  file(READ "${file}" text)
+  string(REPLACE ";" "" text "${text}")  # would cut CMake's lists
+  string(REGEX MATCHALL "\nNEAR_MISS\\([^\"]*\"[^\"]*\"" misses "${text}")
+  foreach(miss IN LISTS misses)
+    string(REGEX MATCH "\\(([A-Za-z]+),[^\"]*\"([^\"]*)\"" ignored "${miss}")
+    list(APPEND expected "${CMAKE_MATCH_1}Policy needs: ${CMAKE_MATCH_2}")
+  endforeach()
+endforeach()
+if(NOT expected)
+  message(FATAL_ERROR "no near miss in ${SOURCE}")
+endif()
+
+set(all_errors)
+execute_process(COMMAND "${COMPILER}" --version OUTPUT_VARIABLE version)
+if(version MATCHES "clang")
+  set(all_errors -ferror-limit=0)
+endif()
+execute_process(COMMAND "${CMAKE_COMMAND}" -E env LC_ALL=C "${COMPILER}" -std=c++20 -fsyntax-only
+  ${all_errors} ${FLAGS} "${folder}/${SOURCE}"
+  OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE result)
+
+string(REGEX REPLACE "[][;]" "." output "${output}")
+string(REGEX REPLACE "static_assert failed \"([^\n]*)\"" "static assertion failed: \\1" output "${output}")
+string(REGEX MATCHALL "[^\n]* error: [^\n]*" errors "${output}")
+list(GET errors 0 first)
+if(FOLLOWED)
+  list(FILTER errors INCLUDE REGEX "static assertion failed.*Policy needs: ")
+endif()
+set(found)
+foreach(error IN LISTS errors)
+  string(REGEX REPLACE "^.*static assertion failed.*([A-Z][a-z]+Policy needs: )" "\\1" error "${error}")
+  list(APPEND found "${error}")
+endforeach()
+list(GET expected 0 wanted_first)
+string(FIND "${first}" "static assertion failed" is_assertion)
+string(FIND "${first}" "${wanted_first}" is_first)
+if(NOT "${found}" STREQUAL "${expected}" OR is_assertion EQUAL -1 OR is_first EQUAL -1)
+  list(JOIN found "\n" found)
+  list(JOIN expected "\n" expected)
+  message(FATAL_ERROR "${COMPILER} says (first: ${first})\n${found}\nexpected:\n${expected}")
+endif()
+list(LENGTH found count)
+message(STATUS "${count} near misses, each explained by its first line")
