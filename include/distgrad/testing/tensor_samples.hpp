@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -156,6 +157,41 @@ inline bool equal_bits(at::Tensor const& a, at::Tensor const& b) {
            equal_bits(a._values(), b._values());
   }
   return element_bytes(a) == element_bytes(b);
+}
+
+/// Whether one number is within `tolerance`, relative, of another. Below the smallest normal number
+/// the bound stays as it is there; above the largest one rounding may make it infinite.
+inline bool is_close(double number, double sent, double tolerance, at::ScalarType type) {
+  bool const half = type == at::kHalf, wide = type == at::kDouble;
+  double const smallest = half ? 6.1e-5 : wide ? 2.3e-308 : 1.17549435e-38;
+  double const largest = half ? 65504 : wide ? 1.7e308 : 3.4e38;
+  if (number == sent || (std::isnan(number) && std::isnan(sent))) return true;
+  if (std::isinf(number)) {
+    return std::signbit(number) == std::signbit(sent) &&
+           std::abs(sent) >= largest * (1 - 2 * tolerance);
+  }
+  return std::abs(number - sent) <= tolerance * std::max(std::abs(sent), smallest);
+}
+
+/// As `equal_bits`, but elements of a real floating-point type may be off by `tolerance`, relative.
+/// The indices of sparse tensors may not.
+inline bool equal_within(at::Tensor const& a, at::Tensor const& sent, double tolerance) {
+  if (tolerance == 0 || !a.defined() || !sent.defined()) return equal_bits(a, sent);
+  if (a.scalar_type() != sent.scalar_type() || a.layout() != sent.layout() ||
+      a.sizes() != sent.sizes()) {
+    return false;
+  }
+  if (sent.layout() == at::kSparse) {
+    return a.is_coalesced() == sent.is_coalesced() && equal_bits(a._indices(), sent._indices()) &&
+           equal_within(a._values(), sent._values(), tolerance);
+  }
+  c10::AutoGradMode const no_recording(false);
+  auto const numbers = a.to(at::kDouble).contiguous(), wanted = sent.to(at::kDouble).contiguous();
+  auto const *number = numbers.data_ptr<double>(), *want = wanted.data_ptr<double>();
+  for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+    if (!is_close(number[i], want[i], tolerance, sent.scalar_type())) return false;
+  }
+  return true;
 }
 
 }  // namespace distgrad::testing
