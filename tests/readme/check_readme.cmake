@@ -5,12 +5,17 @@
 #
 # and a block of C++ without a mark is an error.
 #
-#   cmake -D ROOT=. -D "DOCUMENTS=README.md;docs/x.md" -P check_readme.cmake
-#   cmake ... -D EXPECTED=bad.expected -P check_readme.cmake      finds exactly these mistakes
+#   cmake -D ROOT=. -P check_readme.cmake      README.md and all of docs/
+#   cmake -D ROOT=. -D DOCUMENTS=bad.md -D EXPECTED=bad.expected -P check_readme.cmake
+#                                              finds exactly these mistakes
 cmake_minimum_required(VERSION 3.24)
 include("${CMAKE_CURRENT_LIST_DIR}/example_output.cmake")
 
 set(findings "")
+if(NOT DOCUMENTS)
+  file(GLOB_RECURSE DOCUMENTS RELATIVE "${ROOT}" "${ROOT}/docs/*.md")
+  list(APPEND DOCUMENTS README.md)
+endif()
 
 # Brackets and semicolons in code are syntax to CMake's lists, so lines are cut by hand.
 macro(take_line)
