@@ -59,7 +59,6 @@
 #include <distgrad/engine/impl/dist_engine.ipp>
 #include <distgrad/engine/impl/discovery_protocol.ipp>
 #include <distgrad/engine/impl/engine_core.ipp>
-#include <distgrad/engine/impl/engines.ipp>
 #include <distgrad/engine/impl/executor.ipp>
 #include <distgrad/engine/impl/executor_discovery.ipp>
 #include <distgrad/engine/impl/input_buffer.ipp>
@@ -73,3 +72,12 @@
 #include <distgrad/engine/impl/worker.ipp>
 #include <distgrad/optim/impl/distributed_optimizer.ipp>
 #include <distgrad/optim/impl/local_optimizer.ipp>
+
+#include <distgrad/engine/engines.hpp>
+
+template class distgrad::PolicyHost<distgrad::TcpTransport, distgrad::CpuQueues,
+                                    distgrad::TensorSerializer>;
+template class distgrad::PolicyHost<distgrad::LoopbackTransport, distgrad::CpuQueues,
+                                    distgrad::TensorSerializer>;
+template class distgrad::DistEngine<distgrad::TcpTransport, distgrad::CpuQueues>;
+template class distgrad::DistEngine<distgrad::LoopbackTransport, distgrad::CpuQueues>;
