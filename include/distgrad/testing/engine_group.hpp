@@ -49,7 +49,7 @@ class EngineGroup {
       workers_.push_back(engine.get());
       if constexpr (requires { engine->poll(); }) {
         drivers_.emplace_back([this, e = engine.get()] {
-          while (!ending_) e->poll(Clock::now() + milliseconds(10));
+          while (!ending_) e->poll({.until = Clock::now() + milliseconds(10)});
         });
       }
     }

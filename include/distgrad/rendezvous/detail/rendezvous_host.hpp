@@ -53,6 +53,9 @@ class RendezvousHost {
   void on_header(VisitorPtr const& visitor, error_code ec);
   void on_registration(VisitorPtr const& visitor, error_code ec);
   void watch(VisitorPtr const& visitor);
+  void forget_departed();
+  static bool has_ended(Socket& socket);
+  void leave(VisitorPtr const& visitor);
   void answer(VisitorPtr const& visitor, std::vector<std::byte> frame);
   void dismiss(VisitorPtr const& visitor);
   void fail(RendezvousProblem problem);

@@ -142,6 +142,7 @@ DISTGRAD_DECL void RendezvousHost::on_registration(VisitorPtr const& visitor, er
   }
   if (ec) return dismiss(visitor);
   visitor->timer.cancel();
+  forget_departed();
   visitor->registered = registration.self.info.id;
   if (problem_) return answer(visitor, encode_problem(*problem_));
   if (auto problem = table_.add(registration)) return fail(std::move(*problem));
@@ -151,10 +152,32 @@ DISTGRAD_DECL void RendezvousHost::on_registration(VisitorPtr const& visitor, er
 /// A worker that ends before the group is complete may be started again.
 DISTGRAD_DECL void RendezvousHost::watch(VisitorPtr const& visitor) {
   visitor->socket.async_wait(Socket::wait_read, [this, visitor](error_code ec) {
-    if (ec || is_over_) return;
-    table_.remove(*visitor->registered);
-    dismiss(visitor);
+    if (ec || is_over_ || !visitor->socket.is_open()) return;
+    leave(visitor);
   });
+}
+
+/// A worker that was started again may be here before the end of its first life was handled.
+DISTGRAD_DECL void RendezvousHost::forget_departed() {
+  auto const visitors = visitors_;
+  for (auto const& visitor : visitors) {
+    if (!visitor->registered || !visitor->socket.is_open() || !has_ended(visitor->socket)) continue;
+    leave(visitor);
+  }
+}
+
+/// Who is registered says nothing more: whatever can be read is the end.
+DISTGRAD_DECL bool RendezvousHost::has_ended(Socket& socket) {
+  std::byte next;
+  error_code ec;
+  socket.non_blocking(true, ec);
+  if (!ec) socket.receive(boost::asio::buffer(&next, 1), Socket::message_peek, ec);
+  return ec != boost::asio::error::would_block;
+}
+
+DISTGRAD_DECL void RendezvousHost::leave(VisitorPtr const& visitor) {
+  table_.remove(*visitor->registered);
+  dismiss(visitor);
 }
 
 DISTGRAD_DECL void RendezvousHost::answer(VisitorPtr const& visitor, std::vector<std::byte> frame) {
