@@ -1,5 +1,10 @@
+#include <pty.h>
+#include <sys/socket.h>
+#include <termios.h>
+
 #include <distgrad/testing/transport_conformance.hpp>
 #include <distgrad/transport/loopback_transport.hpp>
+#include <distgrad/transport/serial_transport.hpp>
 #include <distgrad/transport/tcp_transport.hpp>
 
 namespace {
@@ -40,6 +45,43 @@ struct AllInterfaces {
   static constexpr char const* text = "";
 };
 
+/// A line between every two workers.
+template <class Line>
+struct SerialRigOver {
+  using Transport = SerialTransport;
+  static std::vector<std::unique_ptr<Transport>> make(std::size_t count) {
+    std::vector<Transport::Options> options(count);
+    for (std::uint32_t a = 0; a < count; ++a) {
+      // A UART would be smaller; these sizes are for payloads of many megabytes.
+      options[a].piece_bytes = 4096;
+      options[a].window_pieces = 64;
+      for (std::uint32_t b = 0; b < a; ++b) {
+        int ends[2];
+        Line::open(ends);
+        options[a].lines.push_back({.peer = {b}, .descriptor = ends[0]});
+        options[b].lines.push_back({.peer = {a}, .descriptor = ends[1]});
+      }
+    }
+    std::vector<std::unique_ptr<Transport>> all;
+    for (auto& one : options) all.push_back(std::make_unique<Transport>(std::move(one)));
+    return all;
+  }
+  static void abandon(Transport& transport) { transport.abandon(); }
+};
+
+struct Socketpair {
+  static void open(int (&ends)[2]) {
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  }
+};
+struct Pseudoterminal {
+  static void open(int (&ends)[2]) {
+    REQUIRE(::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr) == 0);
+  }
+};
+
+using SerialOverSocketsRig = SerialRigOver<Socketpair>;
+using SerialOverTerminalsRig = SerialRigOver<Pseudoterminal>;
 using TcpRig = TcpRigAt<IPv4>;
 using TcpOverIPv6Rig = TcpRigAt<IPv6>;
 using TcpOnAllInterfacesRig = TcpRigAt<AllInterfaces>;
@@ -47,10 +89,12 @@ using TcpOnAllInterfacesRig = TcpRigAt<AllInterfaces>;
 }  // namespace
 
 TYPE_TO_STRING(LoopbackRig);
+TYPE_TO_STRING(SerialOverSocketsRig);
+TYPE_TO_STRING(SerialOverTerminalsRig);
 TYPE_TO_STRING(TcpRig);
 TYPE_TO_STRING(TcpOverIPv6Rig);
 TYPE_TO_STRING(TcpOnAllInterfacesRig);
 
 using namespace distgrad::testing;
 TEST_CASE_TEMPLATE_INVOKE(transport_conformance, LoopbackRig, TcpRig, TcpOverIPv6Rig,
-                          TcpOnAllInterfacesRig);
+                          TcpOnAllInterfacesRig, SerialOverSocketsRig, SerialOverTerminalsRig);

@@ -1,0 +1,209 @@
+#pragma once
+#include <poll.h>
+
+#include <algorithm>
+#include <exception>
+#include <random>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include <distgrad/transport/detail/outgoing_check.hpp>
+#include <distgrad/transport/detail/terminal.hpp>
+#include <distgrad/transport/serial_transport.hpp>
+
+namespace distgrad {
+namespace detail {
+
+/// How long a close waits for the acknowledgement of what was sent before, and for how long while
+/// no peer says anything.
+inline constexpr milliseconds line_flush_timeout{1000}, line_flush_silence{250};
+
+inline std::shared_ptr<SerialPeer> open_line(TcpShared& shared,
+                                             SerialTransport::Line const& line) {
+  error_code ec;
+  auto input = line.descriptor;
+  if (line.device.empty()) {
+    ec = make_raw(input, 0);
+  } else {
+    input = open_terminal(line.device, line.baud_rate, ec);
+  }
+  if (ec) {
+    throw Error(errc::unreachable, "the line to rank " + to_string(line.peer) + " at '" +
+                                       line.device + "' cannot be opened: " + ec.message());
+  }
+  return std::make_shared<SerialPeer>(shared, line.peer, input,
+                                      line.output < 0 ? input : line.output);
+}
+
+inline void check_line_options(SerialTransport::Options const& options) {
+  bool const good = options.piece_bytes >= 16 && options.piece_bytes <= max_piece_bytes &&
+                    options.window_pieces >= 1 && options.window_pieces <= 1024;
+  if (!good) {
+    throw Error(errc::invalid_argument,
+                "a serial line's piece_bytes are 16 to 4096, its window_pieces 1 to 1024");
+  }
+}
+
+inline void check_setup(TransportSetup const& setup,
+                        std::vector<SerialTransport::Line> const& lines) {
+  if (!setup.sink || setup.self.value >= setup.group.size()) {
+    throw Error(errc::invalid_argument,
+                "transport start needs a sink and a group that has rank " + to_string(setup.self));
+  }
+  if (setup.job_secret.size() > max_job_secret_bytes) {
+    throw Error(errc::invalid_argument,
+                "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
+  }
+  for (auto const& line : lines) {
+    if (line.peer.value < setup.group.size() && line.peer != setup.self) continue;
+    throw Error(errc::invalid_argument,
+                "a line leads to rank " + to_string(line.peer) + ", which is no other worker");
+  }
+}
+
+}  // namespace detail
+
+DISTGRAD_DECL SerialTransport::SerialTransport(Options options)
+    : options_(std::move(options)),
+      work_(boost::asio::make_work_guard(shared_.io)),
+      to_self_(shared_) {
+  detail::check_line_options(options_);
+  for (auto const& line : options_.lines) {
+    if (line.peer.value >= peers_.size()) peers_.resize(line.peer.value + 1);
+    peers_[line.peer.value] = detail::open_line(shared_, line);
+  }
+}
+
+DISTGRAD_DECL SerialTransport::~SerialTransport() { close(); }
+
+DISTGRAD_DECL void SerialTransport::start(TransportSetup setup) {
+  detail::check_setup(setup, options_.lines);
+  shared_.setup = std::move(setup);
+  auto const& group = shared_.setup.group;
+  auto const& self = group[shared_.setup.self.value].info;
+  peers_.resize(group.size());
+  detail::SerialLinkOptions const options{options_.piece_bytes, options_.window_pieces,
+                                          options_.give_up_after, shared_.setup.connect_timeout};
+  std::random_device random;
+  for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (!peers_[rank]) continue;
+    auto const session = random() | 1u;  // 0 stands for an unknown one
+    peers_[rank]->start(options, {self, group[rank].info, shared_.setup.job_secret, session});
+  }
+  auto const lines = peers_.size() - static_cast<std::size_t>(
+                                         std::count(peers_.begin(), peers_.end(), nullptr));
+  if (lines + 1 < group.size()) boost::asio::post(shared_.io, [this] { report_unreachable(); });
+  started_ = true;
+}
+
+DISTGRAD_DECL void SerialTransport::report_unreachable() {
+  for (std::uint32_t rank = 0; rank < peers_.size() && !shared_.closing; ++rank) {
+    if (peers_[rank] || rank == shared_.setup.self.value) continue;
+    shared_.setup.sink->on_peer_lost({rank}, errc::unreachable);
+  }
+}
+
+DISTGRAD_DECL void SerialTransport::async_send(WorkerId to, Message message, SendCompletion done) {
+  error_code failed;
+  bool const to_self = to == shared_.setup.self;
+  if (!started_ || shared_.closing) {
+    failed = errc::closed;
+  } else if (to.value >= peers_.size()) {
+    failed = errc::unknown_worker;
+  } else if (!to_self && !peers_[to.value]) {
+    failed = errc::unreachable;
+  } else {
+    failed = detail::check_outgoing(message.header(), shared_.setup.limits);
+  }
+  if (failed) {
+    if (done) done(failed);
+  } else if (to_self) {
+    to_self_.send(std::move(message), std::move(done));
+  } else {
+    peers_[to.value]->send(detail::OutgoingFrame(std::move(message), std::move(done)));
+  }
+}
+
+DISTGRAD_DECL std::size_t SerialTransport::run_until(time_point until) {
+  {
+    std::lock_guard lock(life_);
+    if (ended_) return 0;
+    running_ = true;
+  }
+  wakes_ = 0;
+  auto const handled = until <= Clock::now() ? shared_.io.poll() : shared_.io.run_one_until(until);
+  std::lock_guard lock(life_);
+  running_ = false;
+  if (ended_) release_descriptors();
+  return handled - wakes_;
+}
+
+DISTGRAD_DECL void SerialTransport::wake() noexcept {
+  if (wake_posted_.exchange(true)) return;
+  try {
+    boost::asio::post(shared_.io, [this] {
+      wake_posted_ = false;
+      ++wakes_;
+    });
+  } catch (std::exception const&) {  // no memory: the next event wakes
+    wake_posted_ = false;
+  }
+}
+
+DISTGRAD_DECL void SerialTransport::close() noexcept { end(true); }
+DISTGRAD_DECL void SerialTransport::abandon() noexcept { end(false); }
+
+DISTGRAD_DECL void SerialTransport::end(bool with_goodbye) noexcept {
+  if (shared_.closing.exchange(true)) return;
+  if (with_goodbye) flush_all();
+  for (auto const& peer : peers_) {
+    if (peer) peer->stop();
+  }
+  to_self_.close();
+  std::lock_guard lock(life_);
+  ended_ = true;
+  if (running_) {
+    shared_.io.stop();
+  } else {
+    release_descriptors();
+  }
+}
+
+DISTGRAD_DECL void SerialTransport::flush_all() noexcept {
+  std::vector<pollfd> inputs;
+  for (auto const& peer : peers_) {
+    if (!peer) continue;
+    peer->say_goodbye();
+    inputs.push_back({peer->input(), POLLIN, 0});
+  }
+  auto const deadline = Deadline::after(detail::line_flush_timeout);
+  auto silence = Deadline::after(detail::line_flush_silence);
+  for (std::uint64_t heard = 0;;) {
+    bool is_over = true;
+    std::uint64_t packets = 0;
+    for (auto const& peer : peers_) {
+      if (!peer) continue;
+      is_over = peer->flush() && is_over;
+      packets += peer->statistics().packets_received;
+    }
+    if (is_over || deadline.has_passed() || silence.has_passed()) return;
+    if (std::exchange(heard, packets) != packets) {
+      silence = Deadline::after(detail::line_flush_silence);
+    }
+    ::poll(inputs.data(), inputs.size(), 1);
+  }
+}
+
+DISTGRAD_DECL void SerialTransport::release_descriptors() noexcept {
+  for (auto const& peer : peers_) {
+    if (peer) peer->close_descriptors();
+  }
+}
+
+DISTGRAD_DECL SerialStatistics SerialTransport::statistics(WorkerId peer) const {
+  bool const has_line = peer.value < peers_.size() && peers_[peer.value];
+  return has_line ? peers_[peer.value]->statistics() : SerialStatistics();
+}
+
+}  // namespace distgrad
