@@ -50,8 +50,9 @@ std::vector<Bytes> samples(std::size_t longest) {
 using namespace framing;
 
 TEST_CASE("the checksum is CRC-32C") {
-  CHECK(distgrad::detail::crc32c(bytes_of("123456789")) == 0xE3069283);  // the catalogue's check value
-  CHECK(distgrad::detail::crc32c(Bytes(32)) == 0x8A9136AA);              // RFC 3720, B.4
+  CHECK(distgrad::detail::crc32c(bytes_of("123456789")) ==
+        0xE3069283);                                         // the catalogue's check value
+  CHECK(distgrad::detail::crc32c(Bytes(32)) == 0x8A9136AA);  // RFC 3720, B.4
 }
 
 TEST_CASE("a coded packet has no zero between its delimiters") {

@@ -22,11 +22,11 @@ struct End {
 
 detail::SerialLinkOptions small_pieces() { return {16, 4, 20s, 30s}; }
 
-End end_of(std::uint32_t self, std::uint32_t session, time_point now,
-           std::string secret = "secret", std::uint32_t incarnation = 0) {
+End end_of(std::uint32_t self, std::uint32_t session, time_point now, std::string secret = "secret",
+           std::uint32_t incarnation = 0) {
   WorkerInfo const workers[] = {{"zero", {0}, {5}}, {"one", {1}, {incarnation ? incarnation : 5}}};
-  return {SerialLink(small_pieces(),
-                     {workers[self], workers[1 - self], std::move(secret), session}, now)};
+  return {SerialLink(small_pieces(), {workers[self], workers[1 - self], std::move(secret), session},
+                     now)};
 }
 
 detail::OutgoingFrame frame(std::uint64_t number, std::size_t size) {
@@ -138,7 +138,9 @@ TEST_CASE("ends that do not belong together decline each other, and say why") {
 
 TEST_CASE("an end of another protocol version is told apart from noise") {
   Wire wire;
-  detail::SerialHello hello{.version = protocol_version + 1, .session = 9};
+  detail::SerialHello hello;
+  hello.version = protocol_version + 1;
+  hello.session = 9;
   Bytes packet, line;
   detail::write_hello(hello, packet);
   detail::write_line(packet, line);
@@ -191,13 +193,13 @@ TEST_CASE("an end that has ended still acknowledges, so that its peer need not w
 }
 
 TEST_CASE("over a noisy line all arrives unchanged and in order, both ways") {
-  noise::Rates const kinds[] = {{},
-                                {.flipped_bit = 0.005},
-                                {.lost = 0.005},
-                                {.garbage = 0.01},
-                                {.burst = 0.002},
-                                {.flipped_bit = 0.003, .lost = 0.003, .garbage = 0.003,
-                                 .burst = 0.001}};
+  noise::Rates const kinds[] = {
+      {},
+      {.flipped_bit = 0.005},
+      {.lost = 0.005},
+      {.garbage = 0.01},
+      {.burst = 0.002},
+      {.flipped_bit = 0.003, .lost = 0.003, .garbage = 0.003, .burst = 0.001}};
   auto const expected = stream_of(100);
   std::uint64_t damaged = 0, resent = 0;
   for (unsigned seed = 0; seed < 240; ++seed) {
@@ -209,8 +211,8 @@ TEST_CASE("over a noisy line all arrives unchanged and in order, both ways") {
       wire.zero.link.push(frame(i, i % 90));
       wire.one.link.push(frame(i, i % 90));
     }
-    bool const all = wire.run(
-        [&] { return wire.zero.link.has_arrived() && wire.one.link.has_arrived(); }, 1h);
+    bool const all =
+        wire.run([&] { return wire.zero.link.has_arrived() && wire.one.link.has_arrived(); }, 1h);
     REQUIRE(all);
     REQUIRE(wire.zero.stream == expected);
     REQUIRE(wire.one.stream == expected);
@@ -233,9 +235,7 @@ TEST_CASE("a line that becomes useless delivers a beginning, and the rest is rep
     for (std::size_t i = 0; i < 100; ++i) wire.zero.link.push(frame(i, i % 90));
     wire.there = noise::Line(seed, {.flipped_bit = 0.01, .burst = 0.1});
     bool const over = wire.run(
-        [&] {
-          return wire.zero.link.state() == State::ended || wire.zero.link.has_arrived();
-        },
+        [&] { return wire.zero.link.state() == State::ended || wire.zero.link.has_arrived(); },
         10h);
     REQUIRE(over);
     REQUIRE(wire.one.stream.size() <= expected.size());

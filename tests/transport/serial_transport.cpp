@@ -16,7 +16,9 @@ using distgrad::testing::patterned_buffer;
 using distgrad::testing::RecordingSink;
 
 TransportSetup setup_of(std::uint32_t self, RecordingSink& sink, std::uint32_t world_size = 2) {
-  TransportSetup setup{.self = {self}, .group = {}, .sink = &sink, .limits = {}};
+  TransportSetup setup;
+  setup.self = {self};
+  setup.sink = &sink;
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
     setup.group.push_back({{"worker" + std::to_string(rank), {rank}, {}}, "serial"});
   }
@@ -66,7 +68,8 @@ bool are_right(std::vector<RecordingSink::Arrival> const& arrivals) {
 
 void send(SerialTransport& transport, WorkerId to, std::uint64_t number, Completions& done) {
   transport.async_send(
-      to, numbered_message(number, "noisy", {patterned_buffer(number * 37 % 500, unsigned(number))}),
+      to,
+      numbered_message(number, "noisy", {patterned_buffer(number * 37 % 500, unsigned(number))}),
       done.next());
 }
 

@@ -3,8 +3,8 @@
 
 namespace distgrad {
 
-/// What one serial line has seen. A packet carries a piece of a message, or is an acknowledgement or
-/// a greeting.
+/// What one serial line has seen. A packet carries a piece of a message, or is an acknowledgement
+/// or a greeting.
 struct SerialStatistics {
   std::uint64_t packets_sent = 0;
   /// Of those, pieces that were sent before.

@@ -19,8 +19,8 @@ namespace distgrad {
 
 /// Messages over lines of bytes, one line for each peer: UARTs, pseudo-terminals, sockets, pipes. A
 /// line may lose, change and invent bytes: packets carry a checksum and are found again after
-/// garbage, what was lost is sent again, and where that does not help for `give_up_after` the peer is
-/// reported as lost. Without a thread of its own.
+/// garbage, what was lost is sent again, and where that does not help for `give_up_after` the peer
+/// is reported as lost. Without a thread of its own.
 ///
 /// A star is a group whose leaves have one line, to the worker in the middle; sends to workers
 /// without a line complete with `unreachable`. Line format: docs/policies/transport.md.

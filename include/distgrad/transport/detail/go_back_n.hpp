@@ -68,8 +68,11 @@ class GoBackNSender {
   bool has_room() const { return window_.size() < window_pieces_; }
   bool is_empty() const { return window_.empty(); }
   void add(std::vector<std::byte> bytes, std::size_t frames_ended) {
-    window_.push_back({first_ + static_cast<std::uint32_t>(window_.size()), std::move(bytes),
-                       frames_ended, {}, 0});
+    window_.push_back({first_ + static_cast<std::uint32_t>(window_.size()),
+                       std::move(bytes),
+                       frames_ended,
+                       {},
+                       0});
   }
   bool has_next() const { return next_ < window_.size(); }
   /// The piece whose turn it is; valid until the next call of another function.

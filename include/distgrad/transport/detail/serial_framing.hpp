@@ -9,9 +9,9 @@
 
 #include <boost/crc.hpp>
 
-// How packets stand on a line that may lose, change and invent bytes: each is COBS-coded, so that it
-// contains no zero byte, and stands between two of them. Whatever happened to the bytes before, the
-// next zero begins anew. A CRC-32C at the end of the packet tells whether it is what was sent.
+// How packets stand on a line that may lose, change and invent bytes: each is COBS-coded, so that
+// it contains no zero byte, and stands between two of them. Whatever happened to the bytes before,
+// the next zero begins anew. A CRC-32C at the end of the packet tells whether it is what was sent.
 namespace distgrad::detail {
 
 /// @source RFC 3720, section 12.1 and appendix B.4
@@ -74,8 +74,7 @@ class LineDecoder {
   template <class OnPacket>
   void feed(std::span<std::byte const> bytes, OnPacket&& on_packet) {
     while (!bytes.empty()) {
-      auto const* zero =
-          static_cast<std::byte const*>(std::memchr(bytes.data(), 0, bytes.size()));
+      auto const* zero = static_cast<std::byte const*>(std::memchr(bytes.data(), 0, bytes.size()));
       auto const run = zero ? static_cast<std::size_t>(zero - bytes.data()) : bytes.size();
       append(bytes.first(run));
       if (!zero) return;

@@ -83,6 +83,7 @@ class SerialLink {
   void on_hello(SerialHello const& hello);
   error_code judge(SerialHello const& hello) const;
   void decline(SerialHello const& hello, error_code why);
+  void answer_ended(SerialHello const& hello);
   void cut_pieces();
   void say_hello(time_point now);
   void say(SerialPacketKind kind);

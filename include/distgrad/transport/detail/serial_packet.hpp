@@ -75,8 +75,7 @@ inline std::optional<SerialPacket> read_packet(std::span<std::byte const> bytes)
     packet.number = in.number<std::uint32_t>();
     packet.piece = in.raw(in.remaining_bytes());
   }
-  bool const known =
-      packet.kind >= SerialPacketKind::data && packet.kind <= SerialPacketKind::gap;
+  bool const known = packet.kind >= SerialPacketKind::data && packet.kind <= SerialPacketKind::gap;
   if (!known || !in.ok() || !in.at_end()) return std::nullopt;
   return packet;
 }

@@ -68,11 +68,15 @@ DISTGRAD_DECL void SerialLink::decline(SerialHello const& hello, error_code why)
   hello_due_ = true;
 }
 
+/// A peer whose hello came too late still learns how things stand; any other life is refused.
+DISTGRAD_DECL void SerialLink::answer_ended(SerialHello const& hello) {
+  if (hello.session != peer_session_) return decline(hello, errc::refused);
+  hello_due_ = true;
+}
+
 DISTGRAD_DECL void SerialLink::on_hello(SerialHello const& hello) {
   if (state_ == State::ended) {
-    if (!hello.wants_answer) return;
-    if (hello.session != peer_session_) return decline(hello, errc::refused);
-    hello_due_ = true;
+    if (hello.wants_answer && decline_ == 0) answer_ended(hello);
     return;
   }
   if (hello.status != 0) {
@@ -111,7 +115,8 @@ DISTGRAD_DECL void SerialLink::tick(time_point now) {
 
 DISTGRAD_DECL std::optional<time_point> SerialLink::next_deadline() const {
   switch (state_) {
-    case State::connecting: return hello_due_ ? connect_until_ : std::min(hello_at_, connect_until_);
+    case State::connecting:
+      return hello_due_ ? connect_until_ : std::min(hello_at_, connect_until_);
     case State::open: return sender_.next_deadline();
     case State::ended: break;
   }

@@ -40,8 +40,9 @@ DISTGRAD_DECL SerialPeer::SerialPeer(TcpShared& shared, WorkerId id, int input, 
   error_code ec;
   reader_.assign(input_, ec);
   if (!ec) writer_.assign(output_, ec);
-  if (ec) throw Error(errc::invalid_argument, "the line to rank " + to_string(id) +
-                                                  " cannot be waited for: " + ec.message());
+  if (ec)
+    throw Error(errc::invalid_argument,
+                "the line to rank " + to_string(id) + " cannot be waited for: " + ec.message());
 }
 
 DISTGRAD_DECL SerialPeer::~SerialPeer() { close_descriptors(); }

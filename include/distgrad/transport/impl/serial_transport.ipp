@@ -19,8 +19,7 @@ namespace detail {
 /// no peer says anything.
 inline constexpr milliseconds line_flush_timeout{1000}, line_flush_silence{250};
 
-inline std::shared_ptr<SerialPeer> open_line(TcpShared& shared,
-                                             SerialTransport::Line const& line) {
+inline std::shared_ptr<SerialPeer> open_line(TcpShared& shared, SerialTransport::Line const& line) {
   error_code ec;
   auto input = line.descriptor;
   if (line.device.empty()) {
@@ -91,8 +90,8 @@ DISTGRAD_DECL void SerialTransport::start(TransportSetup setup) {
     auto const session = random() | 1u;  // 0 stands for an unknown one
     peers_[rank]->start(options, {self, group[rank].info, shared_.setup.job_secret, session});
   }
-  auto const lines = peers_.size() - static_cast<std::size_t>(
-                                         std::count(peers_.begin(), peers_.end(), nullptr));
+  auto const lines =
+      peers_.size() - static_cast<std::size_t>(std::count(peers_.begin(), peers_.end(), nullptr));
   if (lines + 1 < group.size()) boost::asio::post(shared_.io, [this] { report_unreachable(); });
   started_ = true;
 }
