@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -70,8 +71,15 @@ class SerialTransport {
   /// `done` gets success once the peer has acknowledged every byte. @threads any.
   void async_send(WorkerId to, Message message, SendCompletion done);
   /// Handles at least one event, waiting for it until `until`; `time_point::min()` does not wait.
-  /// @return events handled. @threads one at a time, after `start`.
-  std::size_t run_until(time_point until);
+  /// @return events handled; at most `limit` messages are delivered.
+  /// @threads one at a time, after `start`.
+  std::size_t run_until(time_point until,
+                        std::size_t limit = std::numeric_limits<std::size_t>::max());
+  /// The lines, and a descriptor for what needs no line. Changes with every `run_until`.
+  /// @throws Error when there are no more descriptors. @threads the one that calls `run_until`.
+  std::vector<pollfd> native_handles();
+  /// Until a greeting or piece has to be sent again. @threads the one that calls `run_until`.
+  std::chrono::nanoseconds longest_sleep();
   /// Makes the running or else the next `run_until` return. @threads any.
   void wake() noexcept;
   /// Sends what waits, for at most a second, says goodbye, and ends. @threads any, also inside a
@@ -84,6 +92,7 @@ class SerialTransport {
   SerialStatistics statistics(WorkerId peer) const;
 
  private:
+  std::size_t run_events(time_point until, std::size_t limit);
   void report_unreachable();
   void end(bool with_goodbye) noexcept;
   void flush_all() noexcept;
@@ -103,7 +112,8 @@ class SerialTransport {
   bool ended_ = false;
 };
 
-static_assert(TransportPolicy<SerialTransport>);
+static_assert(TransportPolicy<SerialTransport> && BoundedTransport<SerialTransport> &&
+              WaitableTransport<SerialTransport>);
 
 }  // namespace distgrad
 

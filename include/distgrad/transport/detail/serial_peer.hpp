@@ -30,6 +30,10 @@ class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private Asse
   void send(OutgoingFrame frame);
   /// @threads any.
   SerialStatistics statistics() const;
+  /// Adds what a loop outside waits on. @threads the I/O thread.
+  void add_handles(std::vector<pollfd>& handles) const;
+  /// When the timer rings, `time_point::max()` if it does not. @threads the I/O thread.
+  time_point next_deadline() const { return timer_at_; }
 
   /// Closing, step 1: puts a goodbye behind what waits. @threads any.
   void say_goodbye();
@@ -50,6 +54,7 @@ class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private Asse
   std::vector<Buffer> landing(FrameHeader const& header, std::span<std::byte const> metadata,
                               std::span<std::uint64_t const> lengths) noexcept override;
   bool on_frame(Message message) noexcept override;
+  bool must_pause() noexcept override { return shared_.messages_left == 0; }
 
   // With mutex_ held:
   bool read_line(std::vector<std::byte>& stream);
@@ -61,7 +66,9 @@ class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private Asse
   void await_deadline();
   void pump();
   void settle(error_code lost = {});
-  void deliver(std::span<std::byte const> stream);
+  void deliver();
+  void commit(std::size_t size);
+  void go_on();
 
   TcpShared& shared_;
   WorkerId const id_;
@@ -80,6 +87,9 @@ class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private Asse
   boost::asio::steady_timer timer_;
   time_point timer_at_ = time_point::max();
   std::optional<FrameAssembler> assembler_;
+  std::vector<std::byte> stream_;  // came in order; the first delivered_ bytes are done
+  std::size_t delivered_ = 0;
+  bool has_line_ended_ = false;
   error_code failure_;  // found while delivering
   bool is_loss_reported_ = false;
 };

@@ -9,7 +9,6 @@
 #include <exception>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 
 #include <distgrad/transport/detail/outgoing_check.hpp>
 #include <distgrad/transport/detail/serial_peer.hpp>
@@ -51,7 +50,7 @@ DISTGRAD_DECL void SerialPeer::start(SerialLinkOptions const& options, SerialLin
   link_.emplace(options, std::move(ends), Clock::now());
   assembler_.emplace(shared_.setup.limits, static_cast<AssemblerSink&>(*this));
   await_input();
-  boost::asio::post(shared_.io, [self = shared_from_this()] { self->pump(); });
+  shared_.post([self = shared_from_this()] { self->pump(); });
 }
 
 DISTGRAD_DECL void SerialPeer::send(OutgoingFrame frame) {
@@ -69,7 +68,14 @@ DISTGRAD_DECL void SerialPeer::send(OutgoingFrame frame) {
     }
   }
   if (failed) frame.complete(failed);
-  if (must_post) boost::asio::post(shared_.io, [self = shared_from_this()] { self->pump(); });
+  if (must_post) shared_.post([self = shared_from_this()] { self->pump(); });
+}
+
+DISTGRAD_DECL void SerialPeer::add_handles(std::vector<pollfd>& handles) const {
+  if (!reader_.is_open() || has_line_ended_) return;
+  std::lock_guard lock(mutex_);
+  handles.push_back({input_, POLLIN, 0});
+  if (is_output_blocked_) handles.push_back({output_, POLLOUT, 0});
 }
 
 DISTGRAD_DECL SerialStatistics SerialPeer::statistics() const {
@@ -119,33 +125,50 @@ DISTGRAD_DECL void SerialPeer::await_input() {
 }
 
 DISTGRAD_DECL void SerialPeer::on_input() {
-  std::vector<std::byte> stream;
-  bool has_ended = false;
   {
     std::lock_guard lock(mutex_);
     if (shared_.closing) return;
-    has_ended = !read_line(stream);
+    has_line_ended_ = !read_line(stream_);
   }
-  deliver(stream);
-  if (shared_.closing) return;
-  settle(has_ended ? make_error_code(errc::peer_lost) : failure_);
-  if (has_ended) return;
-  pump();
-  await_input();
+  deliver();
+  if (!has_line_ended_) pump();
+  go_on();
 }
 
-DISTGRAD_DECL void SerialPeer::deliver(std::span<std::byte const> stream) {
+/// The line is read on once all that came from it was delivered.
+DISTGRAD_DECL void SerialPeer::go_on() {
+  if (shared_.closing) return;
+  if (assembler_->is_paused()) {
+    return shared_.post([self = shared_from_this()] {
+      if (!self->shared_.closing) self->deliver();
+      self->go_on();
+    });
+  }
+  settle(has_line_ended_ ? make_error_code(errc::peer_lost) : failure_);
+  if (!has_line_ended_) await_input();
+}
+
+DISTGRAD_DECL void SerialPeer::deliver() {
   std::array<iovec, 2> places;
-  while (!stream.empty() && !assembler_->is_stopped() && !failure_) {
+  if (assembler_->is_paused()) commit(0);
+  while (delivered_ < stream_.size() && !assembler_->is_paused() && !failure_) {
     assembler_->prepare(places);
-    auto const size = std::min(stream.size(), places[0].iov_len);
-    std::memcpy(places[0].iov_base, stream.data(), size);
-    stream = stream.subspan(size);
-    try {
-      if (auto const bad = assembler_->commit(size)) failure_ = bad;
-    } catch (std::exception const&) {  // no memory for what the peer announced
-      failure_ = errc::frame_too_large;
-    }
+    auto const size = std::min(stream_.size() - delivered_, places[0].iov_len);
+    std::memcpy(places[0].iov_base, stream_.data() + delivered_, size);
+    delivered_ += size;
+    commit(size);
+    if (assembler_->is_stopped()) delivered_ = stream_.size();
+  }
+  if (delivered_ < stream_.size() && !failure_) return;
+  stream_.clear();
+  delivered_ = 0;
+}
+
+DISTGRAD_DECL void SerialPeer::commit(std::size_t size) {
+  try {
+    if (auto const bad = assembler_->commit(size)) failure_ = bad;
+  } catch (std::exception const&) {  // no memory for what the peer announced
+    failure_ = errc::frame_too_large;
   }
 }
 
@@ -157,7 +180,8 @@ DISTGRAD_DECL void SerialPeer::settle(error_code lost) {
     std::lock_guard lock(mutex_);
     if (lost) link_->end(lost);
     arrived = link_->take_arrived();
-    if (link_->state() == SerialLink::State::ended && !is_stopped_) {
+    // A loss is reported after all that came before it.
+    if (link_->state() == SerialLink::State::ended && !is_stopped_ && !assembler_->is_paused()) {
       why = link_->why();
       unfinished = link_->take_unfinished();
     }
@@ -229,6 +253,7 @@ DISTGRAD_DECL bool SerialPeer::on_frame(Message message) noexcept {
     failure_ = errc::bad_message;
     return false;
   }
+  --shared_.messages_left;
   shared_.setup.sink->on_message(id_, std::move(message));
   return !shared_.closing;
 }

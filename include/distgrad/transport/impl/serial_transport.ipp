@@ -6,7 +6,6 @@
 #include <random>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 
 #include <distgrad/transport/detail/outgoing_check.hpp>
 #include <distgrad/transport/detail/terminal.hpp>
@@ -92,7 +91,7 @@ DISTGRAD_DECL void SerialTransport::start(TransportSetup setup) {
   }
   auto const lines =
       peers_.size() - static_cast<std::size_t>(std::count(peers_.begin(), peers_.end(), nullptr));
-  if (lines + 1 < group.size()) boost::asio::post(shared_.io, [this] { report_unreachable(); });
+  if (lines + 1 < group.size()) shared_.post([this] { report_unreachable(); });
   started_ = true;
 }
 
@@ -124,24 +123,55 @@ DISTGRAD_DECL void SerialTransport::async_send(WorkerId to, Message message, Sen
   }
 }
 
-DISTGRAD_DECL std::size_t SerialTransport::run_until(time_point until) {
+DISTGRAD_DECL std::size_t SerialTransport::run_until(time_point until, std::size_t limit) {
   {
     std::lock_guard lock(life_);
     if (ended_) return 0;
     running_ = true;
   }
-  wakes_ = 0;
-  auto const handled = until <= Clock::now() ? shared_.io.poll() : shared_.io.run_one_until(until);
+  auto const handled = run_events(until, limit);
   std::lock_guard lock(life_);
   running_ = false;
   if (ended_) release_descriptors();
-  return handled - wakes_;
+  return handled;
+}
+
+DISTGRAD_DECL std::size_t SerialTransport::run_events(time_point until, std::size_t limit) {
+  wakes_ = 0;
+  shared_.messages_left = limit;
+  shared_.bell.silence();
+  bool const sleeps = limit != 0 && until > Clock::now();
+  auto handled = sleeps ? shared_.io.run_one_until(until) : 0;
+  // A wake alone is no event: others may be ready with it.
+  while ((!sleeps || handled == wakes_) && handled - wakes_ < limit && shared_.messages_left != 0 &&
+         shared_.io.poll_one() != 0) {
+    ++handled;
+  }
+  return std::max(handled - wakes_, limit - shared_.messages_left);
+}
+
+DISTGRAD_DECL std::vector<pollfd> SerialTransport::native_handles() {
+  std::vector<pollfd> handles{{shared_.bell.descriptor(), POLLIN, 0}};
+  for (auto const& peer : peers_) {
+    if (peer) peer->add_handles(handles);
+  }
+  return handles;
+}
+
+DISTGRAD_DECL std::chrono::nanoseconds SerialTransport::longest_sleep() {
+  auto next = time_point::max();
+  for (auto const& peer : peers_) {
+    if (peer) next = std::min(next, peer->next_deadline());
+  }
+  if (next == time_point::max()) return std::chrono::nanoseconds::max();
+  return std::max<std::chrono::nanoseconds>(next - Clock::now(), std::chrono::nanoseconds(0));
 }
 
 DISTGRAD_DECL void SerialTransport::wake() noexcept {
-  if (wake_posted_.exchange(true)) return;
+  // One in the queue is enough; but that one may be further back than the limit of a run_until.
+  if (wake_posted_.exchange(true)) return shared_.bell.ring();
   try {
-    boost::asio::post(shared_.io, [this] {
+    shared_.post([this] {
       wake_posted_ = false;
       ++wakes_;
     });
