@@ -70,6 +70,7 @@ DISTGRAD_DECL void SerialLink::decline(SerialHello const& hello, error_code why)
 
 /// A peer whose hello came too late still learns how things stand; any other life is refused.
 DISTGRAD_DECL void SerialLink::answer_ended(SerialHello const& hello) {
+  if (auto const bad = judge(hello)) return decline(hello, bad);
   if (hello.session != peer_session_) return decline(hello, errc::refused);
   hello_due_ = true;
 }
