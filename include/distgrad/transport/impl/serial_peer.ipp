@@ -9,7 +9,6 @@
 #include <exception>
 #include <utility>
 
-
 #include <distgrad/transport/detail/outgoing_check.hpp>
 #include <distgrad/transport/detail/serial_peer.hpp>
 

@@ -6,7 +6,6 @@
 #include <random>
 #include <utility>
 
-
 #include <distgrad/transport/detail/outgoing_check.hpp>
 #include <distgrad/transport/detail/terminal.hpp>
 #include <distgrad/transport/serial_transport.hpp>
