@@ -52,17 +52,17 @@ int failing_value(int code) {
 }
 
 /// A value that cannot be copied or sent: only calls reach it.
-class Counter {
+class Tally {
  public:
-  explicit Counter(int start) : count_(std::make_unique<std::atomic<int>>(start)) {}
+  explicit Tally(int start) : count_(std::make_unique<std::atomic<int>>(start)) {}
   int add(int n) const { return *count_ += n; }
   int fail(int n) const { throw std::out_of_range("counter refuses " + std::to_string(n)); }
 
  private:
   std::unique_ptr<std::atomic<int>> count_;
 };
-Counter make_counter(int start) { return Counter(start); }
-Counter fail_to_make_counter(int) { throw std::runtime_error("no counter for you"); }
+Tally make_counter(int start) { return Tally(start); }
+Tally fail_to_make_counter(int) { throw std::runtime_error("no counter for you"); }
 
 at::Tensor leaf_of_ones() { return at::ones({2, 2}).set_requires_grad(true); }
 at::Tensor product_sum(at::Tensor const& x, RRef<at::Tensor> const& y) {
@@ -208,9 +208,9 @@ TEST_CASE_TEMPLATE("[RPC-36] what the creating function threw arrives wherever t
 
   for (auto const& owner : {"worker1", "worker0"}) {
     auto const counter = self.remote<fail_to_make_counter>(owner, 1);
-    auto const text = rig::text_of([&] { counter.template rpc_sync<&Counter::add>(1); });
+    auto const text = rig::text_of([&] { counter.template rpc_sync<&Tally::add>(1); });
     CHECK(text.find("no counter for you") != std::string::npos);
-    auto const derived = counter.template remote<&Counter::add>(1);
+    auto const derived = counter.template remote<&Tally::add>(1);
     CHECK(rig::text_of([&] { derived.to_here(); }).find("no counter for you") !=
           std::string::npos);
   }
@@ -251,16 +251,16 @@ TEST_CASE_TEMPLATE("[RPC-31] functions of a value that cannot be sent run where 
   Worker& self = cluster[0];
   for (auto const& owner : {"worker1", "worker0"}) {
     auto const counter = self.remote<make_counter>(owner, 10);
-    CHECK(counter.template rpc_sync<&Counter::add>(1) == 11);
-    CHECK(counter.template rpc_async<&Counter::add>(2).get() == 13);
-    CHECK(counter.template remote<&Counter::add>(3).to_here() == 16);
-    CHECK(self.rpc_sync<&Counter::add>(owner, counter, 4) == 20);
-    auto const text = rig::text_of([&] { counter.template rpc_sync<&Counter::fail>(9); });
+    CHECK(counter.template rpc_sync<&Tally::add>(1) == 11);
+    CHECK(counter.template rpc_async<&Tally::add>(2).get() == 13);
+    CHECK(counter.template remote<&Tally::add>(3).to_here() == 16);
+    CHECK(self.rpc_sync<&Tally::add>(owner, counter, 4) == 20);
+    auto const text = rig::text_of([&] { counter.template rpc_sync<&Tally::fail>(9); });
     CHECK(text.find("counter refuses 9") != std::string::npos);
-    CHECK(counter.template rpc_sync<&Counter::add>(0) == 20);
+    CHECK(counter.template rpc_sync<&Tally::add>(0) == 20);
   }
   auto const far = self.remote<make_counter>("worker1", 0);
-  CHECK(rig::error_of([&] { self.rpc_sync<&Counter::add>("worker0", far, 1); }) ==
+  CHECK(rig::error_of([&] { self.rpc_sync<&Tally::add>("worker0", far, 1); }) ==
         errc::not_owner);
 }
 
@@ -336,24 +336,24 @@ TEST_CASE_TEMPLATE("[RPC-41] a user's backward pass reaches the value's graph on
 TEST_CASE_TEMPLATE("[RPC-38] a reference may outlive its engine, and says so when used", Engine,
                    DISTGRAD_ENGINES) {
   RRef<int> far, near;
-  RRef<Counter> counter;
+  RRef<Tally> counter;
   {
     rig::Cluster<2, Engine> cluster;
     far = cluster[0].template remote<sum_of>("worker1", 1, 2);
     near = cluster[0].make_rref(7);
     counter = cluster[0].template remote<make_counter>("worker1", 0);
     CHECK(far.to_here() == 3);
-    CHECK(counter.template rpc_sync<&Counter::add>(1) == 1);
+    CHECK(counter.template rpc_sync<&Tally::add>(1) == 1);
     cluster.shutdown();
     CHECK(rig::error_of([&] { far.to_here(); }) == condition::closed);
-    CHECK(rig::error_of([&] { counter.template rpc_sync<&Counter::add>(1); }) ==
+    CHECK(rig::error_of([&] { counter.template rpc_sync<&Tally::add>(1); }) ==
           condition::closed);
   }
   CHECK(rig::error_of([&] { far.to_here(); }) == condition::closed);
   CHECK(rig::error_of([&] { far.async_to_here(); }) == condition::closed);
   CHECK(rig::error_of([&] { far.owner(); }) == condition::closed);
-  CHECK(rig::error_of([&] { counter.template rpc_async<&Counter::add>(1); }) == condition::closed);
-  CHECK(rig::error_of([&] { counter.template remote<&Counter::add>(1); }) == condition::closed);
+  CHECK(rig::error_of([&] { counter.template rpc_async<&Tally::add>(1); }) == condition::closed);
+  CHECK(rig::error_of([&] { counter.template remote<&Tally::add>(1); }) == condition::closed);
   CHECK(near.local_value() == 7);  // the value is still ours
   CHECK(near.to_here() == 7);
 }
