@@ -5,7 +5,7 @@
 cmake_minimum_required(VERSION 3.24)
 
 execute_process(COMMAND "${NM}" -C "${PROGRAM}" OUTPUT_VARIABLE symbols RESULT_VARIABLE status)
-if(NOT status EQUAL 0 OR NOT symbols MATCHES "distgrad::TcpTransport::run_until")
+if(NOT status EQUAL 0 OR NOT symbols MATCHES "distgrad::TcpTransport")
   message(FATAL_ERROR "'${PROGRAM}' cannot be read, or has no symbols")
 endif()
 
