@@ -5,6 +5,7 @@
 
 #include <distgrad/transport/detail/landing.hpp>
 #include <distgrad/transport/detail/outgoing_check.hpp>
+#include <distgrad/transport/detail/setup_check.hpp>
 #include <distgrad/transport/loopback_transport.hpp>
 
 namespace distgrad {
@@ -129,10 +130,7 @@ DISTGRAD_DECL LoopbackTransport::LoopbackTransport(Options options)
 DISTGRAD_DECL LoopbackTransport::~LoopbackTransport() { close(); }
 
 DISTGRAD_DECL void LoopbackTransport::start(TransportSetup setup) {
-  if (!setup.sink || setup.self.value >= setup.group.size()) {
-    throw Error(errc::invalid_argument,
-                "transport start needs a sink and a group that has rank " + to_string(setup.self));
-  }
+  detail::check_membership(setup);
   setup_ = std::move(setup);
   for (auto const& peer : setup_.group) peers_.push_back(hub_->find(peer.endpoint));
   peers_[setup_.self.value] = inbox_;

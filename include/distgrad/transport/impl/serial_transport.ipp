@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <distgrad/transport/detail/outgoing_check.hpp>
+#include <distgrad/transport/detail/setup_check.hpp>
 #include <distgrad/transport/detail/terminal.hpp>
 #include <distgrad/transport/serial_transport.hpp>
 
@@ -42,16 +43,8 @@ inline void check_line_options(SerialTransport::Options const& options) {
   }
 }
 
-inline void check_setup(TransportSetup const& setup,
+inline void check_lines(TransportSetup const& setup,
                         std::vector<SerialTransport::Line> const& lines) {
-  if (!setup.sink || setup.self.value >= setup.group.size()) {
-    throw Error(errc::invalid_argument,
-                "transport start needs a sink and a group that has rank " + to_string(setup.self));
-  }
-  if (setup.job_secret.size() > max_job_secret_bytes) {
-    throw Error(errc::invalid_argument,
-                "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
-  }
   for (auto const& line : lines) {
     if (line.peer.value < setup.group.size() && line.peer != setup.self) continue;
     throw Error(errc::invalid_argument,
@@ -75,7 +68,8 @@ DISTGRAD_DECL SerialTransport::SerialTransport(Options options)
 DISTGRAD_DECL SerialTransport::~SerialTransport() { close(); }
 
 DISTGRAD_DECL void SerialTransport::start(TransportSetup setup) {
-  detail::check_setup(setup, options_.lines);
+  detail::check_setup(setup);
+  detail::check_lines(setup, options_.lines);
   shared_.setup = std::move(setup);
   auto const& group = shared_.setup.group;
   auto const& self = group[shared_.setup.self.value].info;

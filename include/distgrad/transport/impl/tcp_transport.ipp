@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <distgrad/transport/detail/outgoing_check.hpp>
+#include <distgrad/transport/detail/setup_check.hpp>
 #include <distgrad/transport/tcp_transport.hpp>
 
 namespace distgrad {
@@ -22,17 +23,6 @@ inline std::string advertised(TcpShared& shared, TcpListener const& listener,
   if (host.empty() && !local.address().is_unspecified()) host = local.address().to_string();
   if (host.empty()) host = outgoing_address(shared.io);
   return to_string(HostPort{host, local.port()});
-}
-
-inline void check_setup(TransportSetup const& setup) {
-  if (!setup.sink || setup.self.value >= setup.group.size()) {
-    throw Error(errc::invalid_argument,
-                "transport start needs a sink and a group that has rank " + to_string(setup.self));
-  }
-  if (setup.job_secret.size() > max_job_secret_bytes) {
-    throw Error(errc::invalid_argument,
-                "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
-  }
 }
 
 }  // namespace detail
