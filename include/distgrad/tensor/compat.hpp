@@ -20,6 +20,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/version.h>
+#if __has_include(<ATen/detail/PrivateUse1HooksInterface.h>)
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#endif
 
 namespace distgrad {
 
@@ -136,6 +139,21 @@ inline c10::SmallVector<c10::Stream, 2> node_streams(Node const& node) {
     if (std::ranges::none_of(streams, is_known)) streams.push_back(metadata.stream());
   }
   return streams;
+}
+
+/// Says that the program has devices of a type of its own (`PrivateUse1`), once in a program.
+/// Newer versions ask before their engine takes a stream of such a device; older cannot be told.
+inline void announce_own_devices() {
+#if __has_include(<ATen/detail/PrivateUse1HooksInterface.h>)
+  // Virtual in some versions only, so not marked as overriding.
+  struct Hooks : at::PrivateUse1HooksInterface {
+    bool isBuilt() const { return true; }
+    bool isAvailable() const { return true; }
+    bool hasPrimaryContext(c10::DeviceIndex) const { return true; }
+  };
+  at::RegisterPrivateUse1HooksInterface(new Hooks);  // libtorch has no way to take it back
+  c10::register_privateuse1_backend("privateuseone");  // by which it goes already
+#endif
 }
 
 /// The node that accumulates a leaf's gradient; null for every other node.

@@ -15,6 +15,7 @@
 #include <c10/core/Storage.h>
 #include <torch/library.h>
 
+#include <distgrad/tensor/compat.hpp>
 #include <distgrad/testing/detail/simulated_machine.hpp>
 
 // Operators of the simulated device. Memory, copies and waits are written here; everything else is
@@ -338,6 +339,7 @@ inline void install_simulated_devices() {
     torch::Library aten{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
                         __LINE__};
     Installed() {
+      announce_own_devices();
       c10::SetAllocator(simulated_type, &simulated_allocator());
       all.fallback(torch::CppFunction::makeFromBoxedFunction<&simulated_operator>());
       auto const empty = [] {
