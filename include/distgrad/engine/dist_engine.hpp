@@ -78,6 +78,9 @@ class DistEngine : public Worker {
   {
     return host_->transport.native_handles();
   }
+  /// For what a transport tells about itself, as the statistics of a serial line.
+  /// @threads what the function that is called there says. Lives as long as the engine.
+  Transport const& transport() const { return host_->transport; }
 
  private:
   struct Turns;
