@@ -13,6 +13,20 @@
 #define DISTGRAD_EXTERN_TEMPLATE(...) static_assert(true)
 #endif
 
+// Exceptions: the core, the wire, transports, rendezvous and raw workers compile without them
+// (-fno-exceptions), where what would be thrown is written to stderr and ends the program. Set by
+// the compiler, not by the user.
+#if defined(__cpp_exceptions)
+#define DISTGRAD_THROW(...) throw __VA_ARGS__
+#define DISTGRAD_TRY try
+#define DISTGRAD_CATCH(...) catch (__VA_ARGS__)
+#else
+#define DISTGRAD_THROW(...) ::boost::throw_exception(__VA_ARGS__)
+#define DISTGRAD_TRY if constexpr (true)
+#define DISTGRAD_CATCH(...) if constexpr (false)
+#define DISTGRAD_WITHOUT_EXCEPTIONS
+#endif
+
 // Bounds, for programs that must know their memory. Each is a number that has to be the same in
 // the whole program; 0, the default, means that there is none. Who asks for more gets
 // errc::limit_reached (frames: errc::frame_too_large), and the text names the macro; what is there

@@ -7,6 +7,7 @@
 #endif
 
 #include <distgrad/core/impl/error.ipp>
+#include <distgrad/core/impl/exception.ipp>
 #include <distgrad/core/impl/future.ipp>
 #include <distgrad/wire/impl/frame.ipp>
 #include <distgrad/observe/impl/prometheus.ipp>
@@ -44,6 +45,8 @@
 #include <distgrad/rpc/impl/membership.ipp>
 #include <distgrad/rpc/impl/registry.ipp>
 #include <distgrad/rpc/impl/shutdown_barrier.ipp>
+#include <distgrad/raw/impl/raw_agent.ipp>
+#include <distgrad/raw/impl/raw_message.ipp>
 #include <distgrad/rref/impl/control_channel.ipp>
 #include <distgrad/rref/impl/fork_protocol.ipp>
 #include <distgrad/rref/impl/fork_protocol_state.ipp>

@@ -8,6 +8,8 @@
 #include <string>
 #include <type_traits>
 
+#include <distgrad/core/exception.hpp>
+
 using namespace distgrad;
 
 static_assert(std::is_base_of_v<Error, RemoteError>);

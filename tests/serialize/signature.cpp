@@ -1,4 +1,4 @@
-#include <distgrad/serialize/signature.hpp>
+#include <distgrad/wire/signature.hpp>
 //
 #include <algorithm>
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <distgrad/config.hpp>
 #include <distgrad/rpc/agent.hpp>
 #include <distgrad/rpc/interceptor.hpp>
+#include <distgrad/wire/extension.hpp>
 
 namespace distgrad {
 namespace detail {
@@ -50,8 +51,6 @@ class Recorder final : public Interceptor {
   }
 
  private:
-  enum class Extension : std::uint8_t { plain, context, recorded, constants };
-
   RpcAgent& agent_;
   ContextTable& contexts_;
   IdSource& ids_;

@@ -20,7 +20,7 @@ struct Bound {
   bool has_room(std::size_t used) const { return most == 0 || used < most; }
   /// @throws Error `limit_reached` when `used` are all there may be.
   void require_room(std::size_t used) const {
-    if (!has_room(used)) throw exceeded();
+    if (!has_room(used)) DISTGRAD_THROW(exceeded());
   }
   /// What the one that came too many gets.
   Error exceeded() const {
@@ -57,7 +57,7 @@ class Places {
   Place take() {
     if (bound_.most == 0) return {};
     Place place(&taken_);
-    if (taken_++ >= bound_.most) throw bound_.exceeded();
+    if (taken_++ >= bound_.most) DISTGRAD_THROW(bound_.exceeded());
     return place;
   }
 

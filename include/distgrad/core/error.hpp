@@ -1,5 +1,4 @@
 #pragma once
-#include <exception>
 #include <string>
 
 #include <boost/system/error_code.hpp>
@@ -7,6 +6,7 @@
 
 #include <distgrad/config.hpp>
 #include <distgrad/core/ids.hpp>
+#include <distgrad/core/without_exceptions.hpp>
 
 namespace distgrad {
 
@@ -101,6 +101,9 @@ class Error : public boost::system::system_error {
   std::string text_;
 };
 
+/// Throws `Error(code, what)`. A program without exceptions writes it to stderr and ends.
+[[noreturn]] DISTGRAD_DECL void throw_error(error_code code, std::string const& what = {});
+
 /// An error that happened on another worker, or in a function called through the library.
 class RemoteError : public Error {
  public:
@@ -121,15 +124,11 @@ class RemoteError : public Error {
   std::string remote_text_;
 };
 
-/// The text and code of any exception, for sending or logging it.
+/// An error as a value: for sending it, logging it, or where nothing is thrown.
 struct ErrorReport {
   error_code code;
   std::string text;
 };
-
-/// Describes `error`; an exception of a foreign type becomes `fallback` with its `what()`.
-DISTGRAD_DECL ErrorReport describe(std::exception_ptr const& error,
-                                   errc fallback = errc::remote_exception) noexcept;
 
 }  // namespace distgrad
 

@@ -13,6 +13,7 @@
 #include <distgrad/core/deadline.hpp>
 #include <distgrad/core/device_order.hpp>
 #include <distgrad/core/error.hpp>
+#include <distgrad/core/exception.hpp>
 #include <distgrad/core/unique_function.hpp>
 
 namespace distgrad {

@@ -17,12 +17,12 @@ class LocalMeetingPoint {
   std::vector<PeerAddress> exchange(PeerAddress self, std::uint32_t world_size, Deadline deadline);
 
  private:
-  void fail(detail::RendezvousProblem problem);
+  void fail(ErrorReport problem);
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<detail::RegistrationTable> table_;
-  std::optional<detail::RendezvousProblem> problem_;
+  std::optional<ErrorReport> problem_;
 };
 
 /// Rendezvous within a process, without sockets.

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <distgrad/config.hpp>
+#include <distgrad/core/result.hpp>
 #include <distgrad/rendezvous/concept.hpp>
 
 namespace distgrad {
@@ -39,8 +41,13 @@ class TcpRendezvous {
   /// address, how long it was tried and the last reason. Resolving a host name is not bounded by
   /// the deadline but by the system's resolver.
   std::vector<PeerAddress> exchange(PeerAddress self, std::uint32_t world_size, Deadline deadline);
+  /// The same with errors as values.
+  Result<std::vector<PeerAddress>> try_exchange(PeerAddress self, std::uint32_t world_size,
+                                                Deadline deadline);
 
  private:
+  std::optional<ErrorReport> check(PeerAddress const& self, std::uint32_t world_size) const;
+
   Options options_;
 };
 

@@ -6,7 +6,7 @@
 #include <typeinfo>
 
 #include <distgrad/config.hpp>
-#include <distgrad/serialize/signature.hpp>
+#include <distgrad/wire/signature.hpp>
 
 namespace distgrad::detail {
 

@@ -21,6 +21,10 @@ class Membership {
   std::span<WorkerInfo const> group() const { return group_; }
   bool contains(WorkerId id) const { return id.value < group_.size(); }
 
+  /// The worker `ref` names, or null.
+  WorkerInfo const* find(WorkerRef const& ref) const;
+  /// What to say when there is none: lists the group's names.
+  std::string why_unknown(WorkerRef const& ref) const;
   /// The worker `ref` names. @throws Error `unknown_worker`, listing the group's names.
   WorkerInfo const& resolve(WorkerRef const& ref) const;
   /// The name of `id`, or its rank as text if the group has no such worker.

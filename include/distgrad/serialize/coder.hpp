@@ -16,7 +16,7 @@
 #include <distgrad/core/ids.hpp>
 #include <distgrad/core/services.hpp>
 #include <distgrad/core/unique_function.hpp>
-#include <distgrad/serialize/signature.hpp>
+#include <distgrad/wire/signature.hpp>
 #include <distgrad/wire/reader.hpp>
 #include <distgrad/wire/writer.hpp>
 

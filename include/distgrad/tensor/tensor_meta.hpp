@@ -11,19 +11,10 @@
 #include <distgrad/config.hpp>
 #include <distgrad/core/error.hpp>
 #include <distgrad/wire/reader.hpp>
+#include <distgrad/wire/tensor_kind.hpp>
 #include <distgrad/wire/writer.hpp>
 
 namespace distgrad {
-
-/// How a tensor's elements are stored. The numbers are on the wire and never change.
-enum class TensorKind : std::uint8_t {
-  undefined = 0,   ///< `at::Tensor()`: no elements, no buffer.
-  strided = 1,     ///< Dense in memory: one buffer, or none when it has no element.
-  sparse_coo = 2,  ///< Two strided parts: indices, values.
-};
-
-/// Most dimensions a tensor may have.
-inline constexpr std::size_t max_tensor_dimensions = 64;
 
 /// All of a tensor but its elements. A strided tensor is dense: its elements fill
 /// `payload_bytes()` bytes without gap or overlap, in the order its strides give.

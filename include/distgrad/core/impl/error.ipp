@@ -154,6 +154,10 @@ DISTGRAD_DECL std::string error_name(error_code const& code) {
 DISTGRAD_DECL Error::Error(errc code, std::string const& what)
     : Error(make_error_code(code), what) {}
 
+DISTGRAD_DECL void throw_error(error_code code, std::string const& what) {
+  DISTGRAD_THROW(Error(code, what));
+}
+
 DISTGRAD_DECL RemoteError::RemoteError(error_code code, std::string worker, std::string function,
                                        CallId call, std::string text)
     : Error(code, "on worker '" + worker + "'" +
@@ -162,18 +166,5 @@ DISTGRAD_DECL RemoteError::RemoteError(error_code code, std::string worker, std:
       function_(std::move(function)),
       call_(call),
       remote_text_(std::move(text)) {}
-
-DISTGRAD_DECL ErrorReport describe(std::exception_ptr const& error, errc fallback) noexcept {
-  try {
-    if (!error) return {error_code(), {}};
-    std::rethrow_exception(error);
-  } catch (Error const& e) {
-    return {e.code(), e.text().empty() ? e.what() : e.text()};
-  } catch (std::exception const& e) {
-    return {fallback, e.what()};
-  } catch (...) {
-    return {fallback, "an exception that is no std::exception"};
-  }
-}
 
 }  // namespace distgrad

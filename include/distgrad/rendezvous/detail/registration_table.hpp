@@ -13,12 +13,6 @@ namespace distgrad::detail {
 /// "2.5 s"
 DISTGRAD_DECL std::string seconds_text(Clock::duration time);
 
-/// Why a group cannot form, in words for every worker's error.
-struct RendezvousProblem {
-  errc code{};
-  std::string text;
-};
-
 /// What a worker says about itself.
 struct Registration {
   PeerAddress self;
@@ -28,7 +22,10 @@ struct Registration {
 /// More workers than anyone starts; a larger world size is a mistake.
 inline constexpr std::uint32_t max_world_size = 1u << 20;
 
-/// @throws Error invalid_argument unless 1 <= world_size <= max_world_size.
+/// @return invalid_argument unless 1 <= world_size <= max_world_size.
+DISTGRAD_DECL std::optional<ErrorReport> find_problem(std::uint32_t world_size,
+                                                            WorkerInfo const& self);
+/// @throws Error the same.
 DISTGRAD_DECL void check_world_size(std::uint32_t world_size, WorkerInfo const& self);
 
 /// Who has registered, without I/O. The first contradiction is the whole group's problem.
@@ -38,7 +35,7 @@ class RegistrationTable {
   explicit RegistrationTable(std::uint32_t world_size) : slots_(world_size) {}
 
   /// @return what is wrong with the registration, or between it and an earlier one.
-  std::optional<RendezvousProblem> add(Registration const& registration);
+  std::optional<ErrorReport> add(Registration const& registration);
   /// The worker went away before the group was complete, and may come again.
   void remove(WorkerId id) { slots_[id.value].reset(); }
 
@@ -54,8 +51,9 @@ class RegistrationTable {
   std::vector<std::optional<PeerAddress>> slots_;
 };
 
-/// Whether a group given as a whole is one: names valid and different, ranks 0, 1, ...
-/// @throws Error
+/// What is wrong with a group given as a whole: names are valid and different, ranks 0, 1, ...
+DISTGRAD_DECL std::optional<ErrorReport> find_problem(std::vector<PeerAddress> const& group);
+/// @throws Error the same.
 DISTGRAD_DECL void check_group(std::vector<PeerAddress> const& group);
 
 }  // namespace distgrad::detail

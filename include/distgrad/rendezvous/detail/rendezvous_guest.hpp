@@ -6,6 +6,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include <distgrad/config.hpp>
+#include <distgrad/core/result.hpp>
 #include <distgrad/rendezvous/detail/rendezvous_messages.hpp>
 #include <distgrad/wire/host_port.hpp>
 
@@ -17,8 +18,7 @@ class RendezvousGuest {
   RendezvousGuest(Registration self, std::string job_secret, HostPort master)
       : self_(std::move(self)), secret_(std::move(job_secret)), master_(std::move(master)) {}
 
-  /// @throws Error
-  std::vector<PeerAddress> run(Deadline deadline);
+  Result<std::vector<PeerAddress>> run(Deadline deadline);
 
  private:
   using tcp = boost::asio::ip::tcp;
@@ -30,7 +30,7 @@ class RendezvousGuest {
   /// Starts an operation and runs it to its end, or cuts it off at the deadline.
   template <class Start>
   error_code complete(Deadline deadline, Start start);
-  [[noreturn]] void give_up(Clock::duration tried, int attempts, error_code last) const;
+  ErrorReport why_in_vain(Clock::duration tried, int attempts, error_code last) const;
 
   Registration self_;
   std::string secret_;

@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <distgrad/config.hpp>
+#include <distgrad/core/result.hpp>
 #include <distgrad/rendezvous/detail/rendezvous_messages.hpp>
 #include <distgrad/wire/host_port.hpp>
 
@@ -25,13 +26,14 @@ inline constexpr milliseconds farewell_timeout{2000};
 /// Rank 0's side. Runs on the calling thread only.
 class RendezvousHost {
  public:
-  /// Listens. @throws Error address_in_use or unreachable, naming the address and port.
-  RendezvousHost(Registration self, std::string job_secret, std::string const& bind_address,
-                 std::uint16_t port);
+  RendezvousHost(Registration self, std::string job_secret);
+
+  /// @return address_in_use or unreachable, naming the address and port.
+  std::optional<ErrorReport> listen(std::string const& bind_address, std::uint16_t port);
 
   std::uint16_t port() const { return port_; }
-  /// @throws Error, after having told every worker that could be reached.
-  std::vector<PeerAddress> run(Deadline deadline);
+  /// Once it listens. An error comes after every worker that could be reached was told.
+  Result<std::vector<PeerAddress>> run(Deadline deadline);
 
  private:
   using Socket = boost::asio::ip::tcp::socket;
@@ -47,7 +49,7 @@ class RendezvousHost {
   };
   using VisitorPtr = std::shared_ptr<Visitor>;
 
-  void listen(boost::asio::ip::tcp::endpoint const& at, bool dual_stack);
+  error_code listen(boost::asio::ip::tcp::endpoint const& at, bool dual_stack);
   void accept();
   void greet(Socket socket);
   void on_header(VisitorPtr const& visitor, error_code ec);
@@ -58,7 +60,7 @@ class RendezvousHost {
   void leave(VisitorPtr const& visitor);
   void answer(VisitorPtr const& visitor, std::vector<std::byte> frame);
   void dismiss(VisitorPtr const& visitor);
-  void fail(RendezvousProblem problem);
+  void fail(ErrorReport problem);
   void finish();
   void run_until_answered(Deadline deadline, std::size_t least_answers);
 
@@ -72,7 +74,7 @@ class RendezvousHost {
   std::list<VisitorPtr> visitors_;
   std::size_t answered_ = 0;  // workers that have been told
   bool is_over_ = false;
-  std::optional<RendezvousProblem> problem_;
+  std::optional<ErrorReport> problem_;
 };
 
 }  // namespace distgrad::detail

@@ -82,7 +82,7 @@ inline std::vector<std::byte> encode_group(std::vector<PeerAddress> const& group
   return rendezvous_frame(FrameKind::welcome, std::move(out));
 }
 
-inline std::vector<std::byte> encode_problem(RendezvousProblem const& problem) {
+inline std::vector<std::byte> encode_problem(ErrorReport const& problem) {
   Writer out;
   write_error(out, {problem.code, {}, {}, {}, problem.text});
   return rendezvous_frame(FrameKind::goodbye, std::move(out));

@@ -11,7 +11,7 @@ namespace distgrad {
 namespace detail {
 
 [[noreturn]] inline void throw_bad_variable(std::string const& name, std::string const& what) {
-  throw Error(errc::invalid_argument,
+  throw_error(errc::invalid_argument,
               "environment variable " + name + " " + what +
                   "; the launcher must set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
 }

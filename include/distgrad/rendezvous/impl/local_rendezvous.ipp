@@ -21,12 +21,12 @@ DISTGRAD_DECL std::vector<PeerAddress> LocalMeetingPoint::exchange(PeerAddress s
     fail({errc::timeout,
           "the group was not complete in time: " + table_->missing_text() + " did not register"});
   }
-  if (problem_) throw Error(problem_->code, problem_->text);
+  if (problem_) throw_error(problem_->code, problem_->text);
   changed_.notify_all();
   return table_->group();
 }
 
-DISTGRAD_DECL void LocalMeetingPoint::fail(detail::RendezvousProblem problem) {
+DISTGRAD_DECL void LocalMeetingPoint::fail(ErrorReport problem) {
   problem_ = std::move(problem);
   changed_.notify_all();
 }

@@ -30,7 +30,7 @@ error_code RendezvousGuest::complete(Deadline deadline, Start start) {
   return errc::timeout;
 }
 
-DISTGRAD_DECL std::vector<PeerAddress> RendezvousGuest::run(Deadline deadline) {
+DISTGRAD_DECL Result<std::vector<PeerAddress>> RendezvousGuest::run(Deadline deadline) {
   auto const started = Clock::now();
   std::minstd_rand random(self_.self.info.incarnation.value + self_.self.info.id.value + 1);
   error_code reason;
@@ -40,12 +40,12 @@ DISTGRAD_DECL std::vector<PeerAddress> RendezvousGuest::run(Deadline deadline) {
     auto const failed = attempt(deadline, answer);
     error_code ignored;
     socket_.close(ignored);
-    if (!failed && answer.error) throw Error(answer.error->code, answer.error->text);
+    if (!failed && answer.error) return ErrorReport{answer.error->code, answer.error->text};
     if (!failed) return std::move(answer.group);
     // An attempt that the deadline cuts short says less than the one before.
     if (failed != errc::timeout || was_registered_ || !reason) reason = failed;
     if (deadline.has_passed(Clock::now() + milliseconds(pause))) {
-      give_up(Clock::now() - started, attempts, reason);
+      return why_in_vain(Clock::now() - started, attempts, reason);
     }
     ::poll(nullptr, 0, pause / 2 + static_cast<int>(random() % pause));
     pause = std::min(2 * pause, 500);
@@ -95,23 +95,22 @@ DISTGRAD_DECL error_code RendezvousGuest::receive(Deadline deadline, RendezvousA
   return {};
 }
 
-DISTGRAD_DECL void RendezvousGuest::give_up(Clock::duration tried, int attempts,
-                                            error_code last) const {
+DISTGRAD_DECL ErrorReport RendezvousGuest::why_in_vain(Clock::duration tried, int attempts,
+                                                       error_code last) const {
   auto const& info = self_.self.info;
   auto const text = "worker '" + info.name + "' (rank " + to_string(info.id) + ") tried for " +
                     seconds_text(tried) + " to join the group at " + to_string(master_);
   auto const end = " (" + std::to_string(attempts) + " attempts, the last: " + last.message() + ")";
   if (last == errc::timeout && was_registered_) {
-    throw Error(errc::timeout, text +
-                                   "; rank 0 answers there, but the group was not complete in "
-                                   "time: look at rank 0's output for the missing ranks" +
-                                   end);
+    return {errc::timeout, text +
+                               "; rank 0 answers there, but the group was not complete in time: "
+                               "look at rank 0's output for the missing ranks" +
+                               end};
   }
-  throw Error(errc::unreachable, text +
-                                     "; check that rank 0 runs, that MASTER_ADDR and "
-                                     "MASTER_PORT name it, and that no firewall is in "
-                                     "between" +
-                                     end);
+  return {errc::unreachable, text +
+                                 "; check that rank 0 runs, that MASTER_ADDR and MASTER_PORT name "
+                                 "it, and that no firewall is in between" +
+                                 end};
 }
 
 }  // namespace distgrad::detail

@@ -11,58 +11,58 @@
 
 namespace distgrad::detail {
 
-[[noreturn]] inline void throw_cannot_host(Registration const& self, std::string const& address,
-                                           std::uint16_t port, error_code ec) {
+inline ErrorReport cannot_host(Registration const& self, std::string const& address,
+                                     std::uint16_t port, error_code ec) {
   auto const text = "rank 0 ('" + self.self.info.name + "') cannot listen on " +
                     to_string(HostPort{address.empty() ? "*" : address, port}) + ": " +
                     ec.message();
   if (ec == boost::system::errc::address_in_use) {
-    throw Error(errc::address_in_use, text +
-                                          "; another program or an earlier run of this job "
-                                          "holds the port: end it, or choose another "
-                                          "MASTER_PORT for all workers");
+    return {errc::address_in_use, text +
+                                      "; another program or an earlier run of this job holds the "
+                                      "port: end it, or choose another MASTER_PORT for all workers"};
   }
-  throw Error(errc::unreachable, text + "; MASTER_ADDR must be an address of rank 0's machine");
+  return {errc::unreachable, text + "; MASTER_ADDR must be an address of rank 0's machine"};
 }
 
-DISTGRAD_DECL RendezvousHost::RendezvousHost(Registration self, std::string job_secret,
-                                             std::string const& bind_address, std::uint16_t port)
+DISTGRAD_DECL RendezvousHost::RendezvousHost(Registration self, std::string job_secret)
     : self_(std::move(self)),
       secret_(std::move(job_secret)),
       table_(self_.world_size),
       acceptor_(io_),
-      pause_(io_) {
+      pause_(io_) {}
+
+DISTGRAD_DECL std::optional<ErrorReport> RendezvousHost::listen(
+    std::string const& bind_address, std::uint16_t port) {
   using boost::asio::ip::tcp;
-  try {
-    if (bind_address.empty()) {
-      try {
-        listen({tcp::v6(), port}, true);
-      } catch (boost::system::system_error const& error) {
-        if (error.code() == boost::system::errc::address_in_use) throw;
-        listen({tcp::v4(), port}, false);  // a host without IPv6
-      }
-    } else {
-      tcp::resolver resolver(io_);
-      listen(resolver.resolve(bind_address, std::to_string(port))->endpoint(), false);
+  error_code ec;
+  if (bind_address.empty()) {
+    ec = listen({tcp::v6(), port}, true);
+    if (ec && ec != boost::system::errc::address_in_use) {
+      ec = listen({tcp::v4(), port}, false);  // a host without IPv6
     }
-  } catch (boost::system::system_error const& error) {
-    throw_cannot_host(self_, bind_address, port, error.code());
+  } else {
+    tcp::resolver resolver(io_);
+    auto const found = resolver.resolve(bind_address, std::to_string(port), ec);
+    if (!ec) ec = listen(found->endpoint(), false);
   }
+  if (ec) return cannot_host(self_, bind_address, port, ec);
+  return std::nullopt;
 }
 
-DISTGRAD_DECL void RendezvousHost::listen(boost::asio::ip::tcp::endpoint const& at,
-                                          bool dual_stack) {
-  error_code ignored;
-  acceptor_.close(ignored);
-  acceptor_.open(at.protocol());
-  acceptor_.set_option(boost::asio::socket_base::reuse_address(true));
-  if (dual_stack) acceptor_.set_option(boost::asio::ip::v6_only(false));
-  acceptor_.bind(at);
-  acceptor_.listen();
-  port_ = acceptor_.local_endpoint().port();
+DISTGRAD_DECL error_code RendezvousHost::listen(boost::asio::ip::tcp::endpoint const& at,
+                                                bool dual_stack) {
+  error_code ec;
+  acceptor_.close(ec);
+  acceptor_.open(at.protocol(), ec);
+  if (!ec) acceptor_.set_option(boost::asio::socket_base::reuse_address(true), ec);
+  if (!ec && dual_stack) acceptor_.set_option(boost::asio::ip::v6_only(false), ec);
+  if (!ec) acceptor_.bind(at, ec);
+  if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (!ec) port_ = acceptor_.local_endpoint(ec).port();
+  return ec;
 }
 
-DISTGRAD_DECL std::vector<PeerAddress> RendezvousHost::run(Deadline deadline) {
+DISTGRAD_DECL Result<std::vector<PeerAddress>> RendezvousHost::run(Deadline deadline) {
   accept();
   if (auto problem = table_.add(self_)) fail(std::move(*problem));
   auto const started = Clock::now();
@@ -78,7 +78,7 @@ DISTGRAD_DECL std::vector<PeerAddress> RendezvousHost::run(Deadline deadline) {
   if (!is_over_) finish();
   // After a failure, late workers are told, too; after success, there are none.
   run_until_answered(Deadline::after(farewell_timeout), self_.world_size - 1);
-  if (problem_) throw Error(problem_->code, problem_->text);
+  if (problem_) return std::move(*problem_);
   return table_.group();
 }
 
@@ -198,7 +198,7 @@ DISTGRAD_DECL void RendezvousHost::dismiss(VisitorPtr const& visitor) {
   visitors_.remove(visitor);
 }
 
-DISTGRAD_DECL void RendezvousHost::fail(RendezvousProblem problem) {
+DISTGRAD_DECL void RendezvousHost::fail(ErrorReport problem) {
   is_over_ = true;
   problem_ = std::move(problem);
   finish();

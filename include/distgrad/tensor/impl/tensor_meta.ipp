@@ -10,9 +10,6 @@
 namespace distgrad {
 namespace detail {
 
-// Bits of a TensorMeta's flag byte.
-inline constexpr std::uint8_t requires_grad_flag = 1, coalesced_flag = 2, strides_flag = 4;
-
 // The product of `sizes`; false when it exceeds an int64.
 inline bool checked_numel(c10::IntArrayRef sizes, std::int64_t& numel) {
   // A zero anywhere makes the product zero, whatever the other sizes are; but libtorch multiplies

@@ -28,7 +28,7 @@ class Bell {
     if (fd_ < 0) {
       auto const fd = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
       if (fd < 0) {
-        throw Error(error_code(errno, boost::system::system_category()),
+        throw_error(error_code(errno, boost::system::system_category()),
                     "a transport needs an event descriptor for native_handles()");
       }
       is_rung_ = true;

@@ -9,7 +9,7 @@ namespace distgrad::detail {
 /// What every transport needs to start.
 inline void check_membership(TransportSetup const& setup) {
   if (!setup.sink || setup.self.value >= setup.group.size()) {
-    throw Error(errc::invalid_argument,
+    throw_error(errc::invalid_argument,
                 "transport start needs a sink and a group that has rank " + to_string(setup.self));
   }
 }
@@ -18,7 +18,7 @@ inline void check_membership(TransportSetup const& setup) {
 inline void check_setup(TransportSetup const& setup) {
   check_membership(setup);
   if (setup.job_secret.size() > max_job_secret_bytes) {
-    throw Error(errc::invalid_argument,
+    throw_error(errc::invalid_argument,
                 "the job secret is longer than " + std::to_string(max_job_secret_bytes) + " bytes");
   }
 }

@@ -39,7 +39,7 @@ DISTGRAD_DECL SerialPeer::SerialPeer(TcpShared& shared, WorkerId id, int input, 
   reader_.assign(input_, ec);
   if (!ec) writer_.assign(output_, ec);
   if (ec)
-    throw Error(errc::invalid_argument,
+    throw_error(errc::invalid_argument,
                 "the line to rank " + to_string(id) + " cannot be waited for: " + ec.message());
 }
 
@@ -164,9 +164,9 @@ DISTGRAD_DECL void SerialPeer::deliver() {
 }
 
 DISTGRAD_DECL void SerialPeer::commit(std::size_t size) {
-  try {
+  DISTGRAD_TRY {
     if (auto const bad = assembler_->commit(size)) failure_ = bad;
-  } catch (std::exception const&) {  // no memory for what the peer announced
+  } DISTGRAD_CATCH(std::exception const&) {  // no memory for what the peer announced
     failure_ = errc::frame_too_large;
   }
 }

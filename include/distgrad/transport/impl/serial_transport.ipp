@@ -27,7 +27,7 @@ inline std::shared_ptr<SerialPeer> open_line(TcpShared& shared, SerialTransport:
     input = open_terminal(line.device, line.baud_rate, ec);
   }
   if (ec) {
-    throw Error(errc::unreachable, "the line to rank " + to_string(line.peer) + " at '" +
+    throw_error(errc::unreachable, "the line to rank " + to_string(line.peer) + " at '" +
                                        line.device + "' cannot be opened: " + ec.message());
   }
   return std::make_shared<SerialPeer>(shared, line.peer, input,
@@ -38,7 +38,7 @@ inline void check_line_options(SerialTransport::Options const& options) {
   bool const good = options.piece_bytes >= 16 && options.piece_bytes <= max_piece_bytes &&
                     options.window_pieces >= 1 && options.window_pieces <= 1024;
   if (!good) {
-    throw Error(errc::invalid_argument,
+    throw_error(errc::invalid_argument,
                 "a serial line's piece_bytes are 16 to 4096, its window_pieces 1 to 1024");
   }
 }
@@ -47,7 +47,7 @@ inline void check_lines(TransportSetup const& setup,
                         std::vector<SerialTransport::Line> const& lines) {
   for (auto const& line : lines) {
     if (line.peer.value < setup.group.size() && line.peer != setup.self) continue;
-    throw Error(errc::invalid_argument,
+    throw_error(errc::invalid_argument,
                 "a line leads to rank " + to_string(line.peer) + ", which is no other worker");
   }
 }
@@ -163,12 +163,12 @@ DISTGRAD_DECL std::chrono::nanoseconds SerialTransport::longest_sleep() {
 DISTGRAD_DECL void SerialTransport::wake() noexcept {
   // One in the queue is enough; but that one may be further back than the limit of a run_until.
   if (wake_posted_.exchange(true)) return shared_.bell.ring();
-  try {
+  DISTGRAD_TRY {
     shared_.post([this] {
       wake_posted_ = false;
       ++wakes_;
     });
-  } catch (std::exception const&) {  // no memory: the next event wakes
+  } DISTGRAD_CATCH(std::exception const&) {  // no memory: the next event wakes
     wake_posted_ = false;
   }
 }
