@@ -13,11 +13,14 @@
 #include <distgrad/observe/impl/prometheus.ipp>
 #include <distgrad/transport/impl/frame_assembler.ipp>
 #include <distgrad/transport/impl/handshake_channel.ipp>
+#include <distgrad/transport/impl/io_loop.ipp>
 #include <distgrad/transport/impl/loopback_transport.ipp>
 #include <distgrad/transport/impl/outgoing_frame.ipp>
+#include <distgrad/transport/impl/peer.ipp>
 #include <distgrad/transport/impl/serial_link.ipp>
 #include <distgrad/transport/impl/serial_peer.ipp>
 #include <distgrad/transport/impl/serial_transport.ipp>
+#include <distgrad/transport/impl/socket_transport.ipp>
 #include <distgrad/transport/impl/tcp_connector.ipp>
 #include <distgrad/transport/impl/tcp_listener.ipp>
 #include <distgrad/transport/impl/tcp_peer.ipp>

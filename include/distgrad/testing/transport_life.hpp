@@ -105,6 +105,29 @@ void transport_starts_and_waits() {
     }
   }
 
+  SUBCASE("what a run_until with a limit left undone shows on the native handles") {
+    using Transport = typename Rig::Transport;
+    if constexpr (WaitableTransport<Transport> && BoundedTransport<Transport>) {
+      constexpr std::uint64_t messages = 20;
+      TransportGroup<Rig> group(2);
+      group.start();
+      for (std::uint64_t i = 0; i < messages; ++i) {
+        auto const payload = patterned_buffer(i % 10 == 0 ? std::size_t{1} << 20 : 8, 1);
+        for (std::uint32_t from : {0, 1}) {
+          group[from].async_send({0}, numbered_message(i, "", {payload}), completions.next());
+          group[from].async_send({1}, numbered_message(i, "", {payload}), completions.next());
+        }
+      }
+      REQUIRE(eventually([&] {
+        for (std::size_t i : {0, 1}) group[i].run_until(time_point::min(), 1);
+        bool const done = group.sink(0).arrivals().size() == 2 * messages &&
+                          group.sink(1).arrivals().size() == 2 * messages;
+        if (!done) REQUIRE(sleep_on_handles(group[0], group[1]));
+        return done;
+      }));
+    }
+  }
+
   SUBCASE("a transport that never started, and one that is closed at once, end quietly") {
     auto transports = Rig::make(2);
     CHECK(!transports[0]->local_endpoint().empty());

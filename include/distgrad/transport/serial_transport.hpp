@@ -3,17 +3,14 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include <boost/asio/executor_work_guard.hpp>
-
 #include <distgrad/config.hpp>
 #include <distgrad/transport/concept.hpp>
+#include <distgrad/transport/detail/io_loop.hpp>
 #include <distgrad/transport/detail/self_queue.hpp>
 #include <distgrad/transport/detail/serial_peer.hpp>
-#include <distgrad/transport/detail/tcp_shared.hpp>
 #include <distgrad/transport/serial_statistics.hpp>
 
 namespace distgrad {
@@ -74,14 +71,16 @@ class SerialTransport {
   /// @return events handled; at most `limit` messages are delivered.
   /// @threads one at a time, after `start`.
   std::size_t run_until(time_point until,
-                        std::size_t limit = std::numeric_limits<std::size_t>::max());
+                        std::size_t limit = std::numeric_limits<std::size_t>::max()) {
+    return loop_.run_until(until, limit);
+  }
   /// The lines, and a descriptor for what needs no line. Changes with every `run_until`.
   /// @throws Error when there are no more descriptors. @threads the one that calls `run_until`.
   std::vector<pollfd> native_handles();
   /// Until a greeting or piece has to be sent again. @threads the one that calls `run_until`.
   std::chrono::nanoseconds longest_sleep();
   /// Makes the running or else the next `run_until` return. @threads any.
-  void wake() noexcept;
+  void wake() noexcept { loop_.wake(); }
   /// Sends what waits, for at most a second, says goodbye, and ends. @threads any, also inside a
   /// sink's function.
   void close() noexcept;
@@ -92,24 +91,17 @@ class SerialTransport {
   SerialStatistics statistics(WorkerId peer) const;
 
  private:
-  std::size_t run_events(time_point until, std::size_t limit);
   void report_unreachable();
   void end(bool with_goodbye) noexcept;
   void flush_all() noexcept;
   void release_descriptors() noexcept;
 
   Options options_;
-  detail::TcpShared shared_;  // before all that refers to it
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  detail::IoLoop loop_;  // before all that refers to it
   detail::SelfQueue to_self_;
   /// Indexed by rank once started; null where there is no line.
   std::vector<std::shared_ptr<detail::SerialPeer>> peers_;
-  std::atomic<bool> started_{false}, wake_posted_{false};
-  std::size_t wakes_ = 0;  // handlers that were only wakes; the I/O thread's
-
-  std::mutex life_;  // guards the next two
-  bool running_ = false;
-  bool ended_ = false;
+  std::atomic<bool> started_{false};
 };
 
 static_assert(TransportPolicy<SerialTransport> && BoundedTransport<SerialTransport> &&

@@ -53,6 +53,8 @@ class FrameAssembler {
   bool is_stopped() const { return stage_ == Stage::stopped; }
   /// The input holds more, which `commit(0)` goes on with.
   bool is_paused() const { return is_paused_; }
+  /// Whether all that came were whole frames.
+  bool is_between_frames() const { return stage_ == Stage::header && begin_ == end_; }
 
  private:
   enum class Stage { header, table, metadata, payload, discard, stopped };

@@ -45,6 +45,8 @@ class LoopbackInbox {
   void wake() noexcept;
   /// Readable when `wait` would not wait.
   int descriptor() { return bell_.descriptor(); }
+  /// `wait` has silenced the descriptor, but not all was taken.
+  void ring() noexcept { bell_.ring(); }
   /// Refuses further items with `why`. @return what was not taken yet.
   std::deque<LoopbackItem> shut(error_code why);
   /// Gives messages of `sender` that are still here a payload of their own.

@@ -1,6 +1,7 @@
 #pragma once
 #include <sys/uio.h>
 
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,6 +22,9 @@ class OutgoingFrame {
   /// `written` bytes went out. @return how many of them were beyond this frame.
   std::size_t advance(std::size_t written);
   bool is_finished() const { return segment_ == segment_count(); }
+  /// Bytes that are not out yet.
+  std::uint64_t rest_bytes() const { return rest_bytes_; }
+  FrameKind kind() const { return message_.kind; }
   /// Calls the completion. At most once.
   void complete(error_code result) {
     if (auto done = std::move(done_)) done(result);
@@ -37,6 +41,7 @@ class OutgoingFrame {
   SendCompletion done_;
   std::size_t segment_ = 0;
   std::size_t offset_ = 0;  // bytes of the current segment that are out
+  std::uint64_t rest_bytes_;
 };
 
 }  // namespace distgrad::detail

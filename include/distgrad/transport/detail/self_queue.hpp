@@ -4,8 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include <distgrad/transport/detail/io_loop.hpp>
 #include <distgrad/transport/detail/landing.hpp>
-#include <distgrad/transport/detail/tcp_shared.hpp>
 
 namespace distgrad::detail {
 
@@ -13,7 +13,7 @@ namespace distgrad::detail {
 /// travelled. @threads `send` and `close` any, `drain` the I/O thread.
 class SelfQueue {
  public:
-  explicit SelfQueue(TcpShared& shared) : shared_(shared) {}
+  explicit SelfQueue(IoLoop& loop) : loop_(loop) {}
 
   void send(Message message, SendCompletion done) {
     bool first = false;
@@ -27,7 +27,7 @@ class SelfQueue {
       }
     }
     if (closed && done) done(errc::closed);
-    if (first) shared_.post([this] { drain(); });
+    if (first) loop_.post([this] { drain(); });
   }
 
   void close() {
@@ -45,14 +45,14 @@ class SelfQueue {
 
   void drain() {
     bool is_more = false;
-    for (auto& entry : take(shared_.messages_left, is_more)) {
-      if (shared_.closing) {
+    for (auto& entry : take(loop_.messages_left, is_more)) {
+      if (loop_.closing) {
         finish(entry, errc::closed);
       } else {
         deliver(entry);
       }
     }
-    if (is_more) shared_.post([this] { drain(); });
+    if (is_more) loop_.post([this] { drain(); });
   }
 
   std::deque<Entry> take(std::size_t limit, bool& is_more) {
@@ -71,8 +71,8 @@ class SelfQueue {
   }
 
   void deliver(Entry& entry) {
-    --shared_.messages_left;
-    auto& sink = *shared_.setup.sink;
+    --loop_.messages_left;
+    auto& sink = *loop_.setup.sink;
     auto& message = entry.first;
     bool accepted = true;
     if (!message.buffers.empty()) {
@@ -83,14 +83,14 @@ class SelfQueue {
       message.buffers = std::move(landing);
     }
     finish(entry, {});
-    if (accepted) sink.on_message(shared_.setup.self, std::move(message));
+    if (accepted) sink.on_message(loop_.setup.self, std::move(message));
   }
 
   static void finish(Entry& entry, error_code result) {
     if (entry.second) entry.second(result);
   }
 
-  TcpShared& shared_;
+  IoLoop& loop_;
   std::mutex mutex_;
   std::deque<Entry> queue_;
   bool closed_ = false;

@@ -9,9 +9,9 @@
 
 #include <distgrad/config.hpp>
 #include <distgrad/transport/detail/frame_assembler.hpp>
+#include <distgrad/transport/detail/io_loop.hpp>
 #include <distgrad/transport/detail/outgoing_frame.hpp>
 #include <distgrad/transport/detail/serial_link.hpp>
-#include <distgrad/transport/detail/tcp_shared.hpp>
 
 namespace distgrad::detail {
 
@@ -21,7 +21,7 @@ namespace distgrad::detail {
 class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private AssemblerSink {
  public:
   /// Takes the descriptors over; they may be the same.
-  SerialPeer(TcpShared& shared, WorkerId id, int input, int output);
+  SerialPeer(IoLoop& loop, WorkerId id, int input, int output);
   ~SerialPeer();
 
   /// Begins to talk. @threads before the others.
@@ -54,7 +54,7 @@ class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private Asse
   std::vector<Buffer> landing(FrameHeader const& header, std::span<std::byte const> metadata,
                               std::span<std::uint64_t const> lengths) noexcept override;
   bool on_frame(Message message) noexcept override;
-  bool must_pause() noexcept override { return shared_.messages_left == 0; }
+  bool must_pause() noexcept override { return loop_.messages_left == 0; }
 
   // With mutex_ held:
   bool read_line(std::vector<std::byte>& stream);
@@ -70,7 +70,7 @@ class SerialPeer : public std::enable_shared_from_this<SerialPeer>, private Asse
   void commit(std::size_t size);
   void go_on();
 
-  TcpShared& shared_;
+  IoLoop& loop_;
   WorkerId const id_;
   int const input_, output_;
 

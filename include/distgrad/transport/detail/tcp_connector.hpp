@@ -6,8 +6,9 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <distgrad/config.hpp>
+#include <distgrad/transport/detail/connection_factory.hpp>
 #include <distgrad/transport/detail/handshake_channel.hpp>
-#include <distgrad/transport/detail/tcp_shared.hpp>
+#include <distgrad/transport/detail/io_loop.hpp>
 #include <distgrad/wire/host_port.hpp>
 
 namespace distgrad::detail {
@@ -18,10 +19,10 @@ namespace distgrad::detail {
 class TcpConnector : public std::enable_shared_from_this<TcpConnector> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
-  using OnConnected = unique_function<void(Socket)>;
+  using OnConnected = unique_function<void(HandshakeChannel&)>;
   using OnFailed = unique_function<void(error_code)>;
 
-  TcpConnector(TcpShared& shared, WorkerId to);
+  TcpConnector(IoLoop& loop, ConnectionFactory& connections, WorkerId to);
 
   /// Calls one of the two once, unless closed before.
   void start(OnConnected on_connected, OnFailed on_failed);
@@ -30,13 +31,15 @@ class TcpConnector : public std::enable_shared_from_this<TcpConnector> {
  private:
   void resolve();
   void try_next_address();
-  void on_connected(std::shared_ptr<HandshakeChannel> channel, error_code ec);
+  void on_connected(std::shared_ptr<HandshakeChannel> const& channel, error_code ec);
+  void say_hello(HandshakeChannel& channel);
   void on_answer(error_code ec, FrameHeader const& header, std::vector<std::byte> const& metadata);
   void retry_later();
   void fail(error_code why);
   bool is_over() const { return !on_failed_; }
 
-  TcpShared& shared_;
+  IoLoop& loop_;
+  ConnectionFactory& connections_;
   PeerAddress const& peer_;
   HostPort where_;
   Deadline deadline_;

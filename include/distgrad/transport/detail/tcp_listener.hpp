@@ -7,8 +7,9 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <distgrad/config.hpp>
+#include <distgrad/transport/detail/connection_factory.hpp>
 #include <distgrad/transport/detail/handshake_channel.hpp>
-#include <distgrad/transport/detail/tcp_shared.hpp>
+#include <distgrad/transport/detail/io_loop.hpp>
 #include <distgrad/wire/host_port.hpp>
 
 namespace distgrad::detail {
@@ -16,19 +17,21 @@ namespace distgrad::detail {
 /// Most connections that have not said a valid hello yet; beyond, the oldest is ended.
 inline constexpr std::size_t max_strangers = 64;
 
-/// Accepts connections and finds out who they are. A stranger costs one socket and at most
-/// 4 KiB for at most five seconds. @threads the I/O thread, apart from `local_endpoint`.
+/// Accepts connections and finds out who they are. A stranger costs one socket and what its kind of
+/// channel reads before the hello, and 4 KiB, for at most five seconds. @threads the I/O thread,
+/// apart from `local_endpoint`.
 class TcpListener {
  public:
   using Socket = boost::asio::ip::tcp::socket;
-  using OnPeer = unique_function<void(WorkerId, Socket)>;
+  using OnPeer = unique_function<void(WorkerId, HandshakeChannel&)>;
 
   /// Listens at once; connections wait in the kernel until `start`.
   /// @throws Error address_in_use, unreachable, invalid_argument; naming address and port.
-  TcpListener(TcpShared& shared, std::string const& bind_address, std::uint16_t port);
+  TcpListener(IoLoop& loop, ConnectionFactory& connections, std::string const& bind_address,
+              std::uint16_t port);
 
   boost::asio::ip::tcp::endpoint local_endpoint() const { return local_; }
-  /// @param on_peer takes authenticated connections.
+  /// @param on_peer takes the connections of authenticated peers.
   void start(OnPeer on_peer);
   void close() noexcept;
   /// What a loop outside waits on for new connections; -1 once closed.
@@ -40,11 +43,14 @@ class TcpListener {
   void open(boost::asio::ip::tcp::endpoint const& at, bool dual_stack);
   void accept();
   void greet(Socket socket);
+  void expect_hello(HandshakeChannel& channel);
   void judge(HandshakeChannel& channel, FrameHeader const& header,
              std::vector<std::byte> const& metadata);
+  void dismiss(HandshakeChannel& channel);
   void forget(HandshakeChannel const& channel);
 
-  TcpShared& shared_;
+  IoLoop& loop_;
+  ConnectionFactory& connections_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::ip::tcp::endpoint local_;
   boost::asio::steady_timer pause_;

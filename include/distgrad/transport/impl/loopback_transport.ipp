@@ -166,14 +166,15 @@ DISTGRAD_DECL error_code LoopbackTransport::hand_over(WorkerId to, Message messa
 
 DISTGRAD_DECL std::size_t LoopbackTransport::run_until(time_point until,
                                                         std::size_t limit) {
-  auto const there = std::min(inbox_->wait(until), limit);
+  auto const there = inbox_->wait(until);
   std::size_t handled = 0;
-  while (handled < there) {
+  while (handled < std::min(there, limit)) {
     auto* item = inbox_->take();
     if (!item) break;
     ++handled;
     handle(*item);
   }
+  if (handled < there) inbox_->ring();
   return handled;
 }
 

@@ -7,10 +7,14 @@
 namespace distgrad::detail {
 
 DISTGRAD_DECL OutgoingFrame::OutgoingFrame(Message message, SendCompletion done)
-    : header_(encode_frame_header(message.header())),
-      lengths_(buffer_lengths(message.buffers)),
+    : lengths_(buffer_lengths(message.buffers)),
       message_(std::move(message)),
-      done_(std::move(done)) {}
+      done_(std::move(done)) {
+  auto const header = message_.header();
+  header_ = encode_frame_header(header);
+  rest_bytes_ = frame_header_bytes + std::as_bytes(std::span(lengths_)).size() +
+                header.metadata_bytes + header.payload_bytes;
+}
 
 DISTGRAD_DECL std::span<std::byte const> OutgoingFrame::segment(std::size_t index) const {
   switch (index) {
@@ -37,6 +41,7 @@ DISTGRAD_DECL std::size_t OutgoingFrame::advance(std::size_t written) {
     auto const step = std::min(written, segment(segment_).size() - offset_);
     offset_ += step;
     written -= step;
+    rest_bytes_ -= step;
     if (offset_ < segment(segment_).size()) break;
     ++segment_;
     offset_ = 0;

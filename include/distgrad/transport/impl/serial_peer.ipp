@@ -24,14 +24,14 @@ inline std::ptrdiff_t write_to_line(int descriptor, std::span<std::byte const> b
   return ::write(descriptor, bytes.data(), bytes.size());
 }
 
-DISTGRAD_DECL SerialPeer::SerialPeer(TcpShared& shared, WorkerId id, int input, int output)
-    : shared_(shared),
+DISTGRAD_DECL SerialPeer::SerialPeer(IoLoop& loop, WorkerId id, int input, int output)
+    : loop_(loop),
       id_(id),
       input_(input),
       output_(output == input ? ::fcntl(input, F_DUPFD_CLOEXEC, 0) : output),
-      reader_(shared.io),
-      writer_(shared.io),
-      timer_(shared.io) {
+      reader_(loop.io),
+      writer_(loop.io),
+      timer_(loop.io) {
   for (int const descriptor : {input_, output_}) {
     ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
   }
@@ -47,9 +47,9 @@ DISTGRAD_DECL SerialPeer::~SerialPeer() { close_descriptors(); }
 
 DISTGRAD_DECL void SerialPeer::start(SerialLinkOptions const& options, SerialLink::Ends ends) {
   link_.emplace(options, std::move(ends), Clock::now());
-  assembler_.emplace(shared_.setup.limits, static_cast<AssemblerSink&>(*this));
+  assembler_.emplace(loop_.setup.limits, static_cast<AssemblerSink&>(*this));
   await_input();
-  shared_.post([self = shared_from_this()] { self->pump(); });
+  loop_.post([self = shared_from_this()] { self->pump(); });
 }
 
 DISTGRAD_DECL void SerialPeer::send(OutgoingFrame frame) {
@@ -67,7 +67,7 @@ DISTGRAD_DECL void SerialPeer::send(OutgoingFrame frame) {
     }
   }
   if (failed) frame.complete(failed);
-  if (must_post) shared_.post([self = shared_from_this()] { self->pump(); });
+  if (must_post) loop_.post([self = shared_from_this()] { self->pump(); });
 }
 
 DISTGRAD_DECL void SerialPeer::add_handles(std::vector<pollfd>& handles) const {
@@ -126,7 +126,7 @@ DISTGRAD_DECL void SerialPeer::await_input() {
 DISTGRAD_DECL void SerialPeer::on_input() {
   {
     std::lock_guard lock(mutex_);
-    if (shared_.closing) return;
+    if (loop_.closing) return;
     has_line_ended_ = !read_line(stream_);
   }
   deliver();
@@ -136,10 +136,10 @@ DISTGRAD_DECL void SerialPeer::on_input() {
 
 /// The line is read on once all that came from it was delivered.
 DISTGRAD_DECL void SerialPeer::go_on() {
-  if (shared_.closing) return;
+  if (loop_.closing) return;
   if (assembler_->is_paused()) {
-    return shared_.post([self = shared_from_this()] {
-      if (!self->shared_.closing) self->deliver();
+    return loop_.post([self = shared_from_this()] {
+      if (!self->loop_.closing) self->deliver();
       self->go_on();
     });
   }
@@ -187,8 +187,8 @@ DISTGRAD_DECL void SerialPeer::settle(error_code lost) {
   }
   for (auto& frame : arrived) frame.complete({});
   for (auto& frame : unfinished) frame.complete(why);
-  if (!why || shared_.closing || std::exchange(is_loss_reported_, true)) return;
-  shared_.setup.sink->on_peer_lost(id_, why);
+  if (!why || loop_.closing || std::exchange(is_loss_reported_, true)) return;
+  loop_.setup.sink->on_peer_lost(id_, why);
 }
 
 DISTGRAD_DECL void SerialPeer::pump() {
@@ -196,14 +196,14 @@ DISTGRAD_DECL void SerialPeer::pump() {
   {
     std::lock_guard lock(mutex_);
     is_pump_posted_ = false;
-    if (shared_.closing) return;
+    if (loop_.closing) return;
     link_->tick(Clock::now());
     bool const was_blocked = is_output_blocked_;
     if (!was_blocked) write_line();
     is_blocked = is_output_blocked_ && !was_blocked;
   }
   settle();
-  if (shared_.closing) return;
+  if (loop_.closing) return;
   if (is_blocked) await_output();
   await_deadline();
 }
@@ -238,12 +238,12 @@ DISTGRAD_DECL void SerialPeer::await_deadline() {
 DISTGRAD_DECL std::vector<Buffer> SerialPeer::landing(
     FrameHeader const& header, std::span<std::byte const> metadata,
     std::span<std::uint64_t const> lengths) noexcept {
-  if (shared_.closing) return {};
-  return shared_.setup.sink->landing(header, metadata, lengths);
+  if (loop_.closing) return {};
+  return loop_.setup.sink->landing(header, metadata, lengths);
 }
 
 DISTGRAD_DECL bool SerialPeer::on_frame(Message message) noexcept {
-  if (shared_.closing) return false;
+  if (loop_.closing) return false;
   if (message.kind == FrameKind::goodbye) {
     failure_ = errc::closed;
     return false;
@@ -252,9 +252,9 @@ DISTGRAD_DECL bool SerialPeer::on_frame(Message message) noexcept {
     failure_ = errc::bad_message;
     return false;
   }
-  --shared_.messages_left;
-  shared_.setup.sink->on_message(id_, std::move(message));
-  return !shared_.closing;
+  --loop_.messages_left;
+  loop_.setup.sink->on_message(id_, std::move(message));
+  return !loop_.closing;
 }
 
 DISTGRAD_DECL void SerialPeer::say_goodbye() {

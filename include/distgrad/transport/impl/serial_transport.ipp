@@ -2,7 +2,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <exception>
 #include <random>
 #include <utility>
 
@@ -18,7 +17,7 @@ namespace detail {
 /// no peer says anything.
 inline constexpr milliseconds line_flush_timeout{1000}, line_flush_silence{250};
 
-inline std::shared_ptr<SerialPeer> open_line(TcpShared& shared, SerialTransport::Line const& line) {
+inline std::shared_ptr<SerialPeer> open_line(IoLoop& loop, SerialTransport::Line const& line) {
   error_code ec;
   auto input = line.descriptor;
   if (line.device.empty()) {
@@ -30,7 +29,7 @@ inline std::shared_ptr<SerialPeer> open_line(TcpShared& shared, SerialTransport:
     throw_error(errc::unreachable, "the line to rank " + to_string(line.peer) + " at '" +
                                        line.device + "' cannot be opened: " + ec.message());
   }
-  return std::make_shared<SerialPeer>(shared, line.peer, input,
+  return std::make_shared<SerialPeer>(loop, line.peer, input,
                                       line.output < 0 ? input : line.output);
 }
 
@@ -55,13 +54,11 @@ inline void check_lines(TransportSetup const& setup,
 }  // namespace detail
 
 DISTGRAD_DECL SerialTransport::SerialTransport(Options options)
-    : options_(std::move(options)),
-      work_(boost::asio::make_work_guard(shared_.io)),
-      to_self_(shared_) {
+    : options_(std::move(options)), loop_([this] { release_descriptors(); }), to_self_(loop_) {
   detail::check_line_options(options_);
   for (auto const& line : options_.lines) {
     if (line.peer.value >= peers_.size()) peers_.resize(line.peer.value + 1);
-    peers_[line.peer.value] = detail::open_line(shared_, line);
+    peers_[line.peer.value] = detail::open_line(loop_, line);
   }
 }
 
@@ -70,42 +67,42 @@ DISTGRAD_DECL SerialTransport::~SerialTransport() { close(); }
 DISTGRAD_DECL void SerialTransport::start(TransportSetup setup) {
   detail::check_setup(setup);
   detail::check_lines(setup, options_.lines);
-  shared_.setup = std::move(setup);
-  auto const& group = shared_.setup.group;
-  auto const& self = group[shared_.setup.self.value].info;
+  loop_.setup = std::move(setup);
+  auto const& group = loop_.setup.group;
+  auto const& self = group[loop_.setup.self.value].info;
   peers_.resize(group.size());
   detail::SerialLinkOptions const options{options_.piece_bytes, options_.window_pieces,
-                                          options_.give_up_after, shared_.setup.connect_timeout};
+                                          options_.give_up_after, loop_.setup.connect_timeout};
   std::random_device random;
   for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
     if (!peers_[rank]) continue;
     auto const session = random() | 1u;  // 0 stands for an unknown one
-    peers_[rank]->start(options, {self, group[rank].info, shared_.setup.job_secret, session});
+    peers_[rank]->start(options, {self, group[rank].info, loop_.setup.job_secret, session});
   }
   auto const lines =
       peers_.size() - static_cast<std::size_t>(std::count(peers_.begin(), peers_.end(), nullptr));
-  if (lines + 1 < group.size()) shared_.post([this] { report_unreachable(); });
+  if (lines + 1 < group.size()) loop_.post([this] { report_unreachable(); });
   started_ = true;
 }
 
 DISTGRAD_DECL void SerialTransport::report_unreachable() {
-  for (std::uint32_t rank = 0; rank < peers_.size() && !shared_.closing; ++rank) {
-    if (peers_[rank] || rank == shared_.setup.self.value) continue;
-    shared_.setup.sink->on_peer_lost({rank}, errc::unreachable);
+  for (std::uint32_t rank = 0; rank < peers_.size() && !loop_.closing; ++rank) {
+    if (peers_[rank] || rank == loop_.setup.self.value) continue;
+    loop_.setup.sink->on_peer_lost({rank}, errc::unreachable);
   }
 }
 
 DISTGRAD_DECL void SerialTransport::async_send(WorkerId to, Message message, SendCompletion done) {
   error_code failed;
-  bool const to_self = to == shared_.setup.self;
-  if (!started_ || shared_.closing) {
+  bool const to_self = to == loop_.setup.self;
+  if (!started_ || loop_.closing) {
     failed = errc::closed;
   } else if (to.value >= peers_.size()) {
     failed = errc::unknown_worker;
   } else if (!to_self && !peers_[to.value]) {
     failed = errc::unreachable;
   } else {
-    failed = detail::check_outgoing(message.header(), shared_.setup.limits);
+    failed = detail::check_outgoing(message.header(), loop_.setup.limits);
   }
   if (failed) {
     if (done) done(failed);
@@ -116,35 +113,8 @@ DISTGRAD_DECL void SerialTransport::async_send(WorkerId to, Message message, Sen
   }
 }
 
-DISTGRAD_DECL std::size_t SerialTransport::run_until(time_point until, std::size_t limit) {
-  {
-    std::lock_guard lock(life_);
-    if (ended_) return 0;
-    running_ = true;
-  }
-  auto const handled = run_events(until, limit);
-  std::lock_guard lock(life_);
-  running_ = false;
-  if (ended_) release_descriptors();
-  return handled;
-}
-
-DISTGRAD_DECL std::size_t SerialTransport::run_events(time_point until, std::size_t limit) {
-  wakes_ = 0;
-  shared_.messages_left = limit;
-  shared_.bell.silence();
-  bool const sleeps = limit != 0 && until > Clock::now();
-  auto handled = sleeps ? shared_.io.run_one_until(until) : 0;
-  // A wake alone is no event: others may be ready with it.
-  while ((!sleeps || handled == wakes_) && handled - wakes_ < limit && shared_.messages_left != 0 &&
-         shared_.io.poll_one() != 0) {
-    ++handled;
-  }
-  return std::max(handled - wakes_, limit - shared_.messages_left);
-}
-
 DISTGRAD_DECL std::vector<pollfd> SerialTransport::native_handles() {
-  std::vector<pollfd> handles{{shared_.bell.descriptor(), POLLIN, 0}};
+  std::vector<pollfd> handles{{loop_.bell.descriptor(), POLLIN, 0}};
   for (auto const& peer : peers_) {
     if (peer) peer->add_handles(handles);
   }
@@ -160,36 +130,17 @@ DISTGRAD_DECL std::chrono::nanoseconds SerialTransport::longest_sleep() {
   return std::max<std::chrono::nanoseconds>(next - Clock::now(), std::chrono::nanoseconds(0));
 }
 
-DISTGRAD_DECL void SerialTransport::wake() noexcept {
-  // One in the queue is enough; but that one may be further back than the limit of a run_until.
-  if (wake_posted_.exchange(true)) return shared_.bell.ring();
-  DISTGRAD_TRY {
-    shared_.post([this] {
-      wake_posted_ = false;
-      ++wakes_;
-    });
-  } DISTGRAD_CATCH(std::exception const&) {  // no memory: the next event wakes
-    wake_posted_ = false;
-  }
-}
-
 DISTGRAD_DECL void SerialTransport::close() noexcept { end(true); }
 DISTGRAD_DECL void SerialTransport::abandon() noexcept { end(false); }
 
 DISTGRAD_DECL void SerialTransport::end(bool with_goodbye) noexcept {
-  if (shared_.closing.exchange(true)) return;
+  if (loop_.closing.exchange(true)) return;
   if (with_goodbye) flush_all();
   for (auto const& peer : peers_) {
     if (peer) peer->stop();
   }
   to_self_.close();
-  std::lock_guard lock(life_);
-  ended_ = true;
-  if (running_) {
-    shared_.io.stop();
-  } else {
-    release_descriptors();
-  }
+  loop_.end();
 }
 
 DISTGRAD_DECL void SerialTransport::flush_all() noexcept {

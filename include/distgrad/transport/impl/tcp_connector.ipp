@@ -10,19 +10,20 @@ namespace distgrad::detail {
 inline constexpr std::chrono::milliseconds attempt_timeout{3000};
 inline constexpr std::chrono::milliseconds longest_pause{500};
 
-DISTGRAD_DECL TcpConnector::TcpConnector(TcpShared& shared, WorkerId to)
-    : shared_(shared),
-      peer_(shared.setup.group[to.value]),
-      deadline_(Deadline::after(shared.setup.connect_timeout)),
-      resolver_(shared.io),
-      timer_(shared.io) {}
+DISTGRAD_DECL TcpConnector::TcpConnector(IoLoop& loop, ConnectionFactory& connections, WorkerId to)
+    : loop_(loop),
+      connections_(connections),
+      peer_(loop.setup.group[to.value]),
+      deadline_(Deadline::after(loop.setup.connect_timeout)),
+      resolver_(loop.io),
+      timer_(loop.io) {}
 
 DISTGRAD_DECL void TcpConnector::start(OnConnected on_connected, OnFailed on_failed) {
   on_connected_ = std::move(on_connected);
   on_failed_ = std::move(on_failed);
-  auto const parsed = parse_host_port(peer_.endpoint);
-  if (!parsed) return fail(errc::unreachable);
-  where_ = *parsed;
+  auto const where = connections_.locate(peer_.endpoint);
+  if (!where) return fail(errc::unreachable);
+  where_ = *where;
   resolve();
 }
 
@@ -58,7 +59,7 @@ DISTGRAD_DECL void TcpConnector::resolve() {
 DISTGRAD_DECL void TcpConnector::try_next_address() {
   if (next_ == addresses_.size()) return retry_later();
   auto const address = addresses_[next_++];
-  channel_ = std::make_shared<HandshakeChannel>(Socket(shared_.io));
+  channel_ = connections_.make_channel(loop_, Socket(loop_.io));
   channel_->limit(attempt_timeout);
   channel_->socket().async_connect(address,
                                    [self = shared_from_this(), channel = channel_](error_code ec) {
@@ -66,7 +67,7 @@ DISTGRAD_DECL void TcpConnector::try_next_address() {
                                    });
 }
 
-DISTGRAD_DECL void TcpConnector::on_connected(std::shared_ptr<HandshakeChannel> channel,
+DISTGRAD_DECL void TcpConnector::on_connected(std::shared_ptr<HandshakeChannel> const& channel,
                                               error_code ec) {
   if (is_over()) return;
   if (ec) {
@@ -74,12 +75,22 @@ DISTGRAD_DECL void TcpConnector::on_connected(std::shared_ptr<HandshakeChannel> 
     return try_next_address();
   }
   channel->limit(handshake_timeout);
-  auto const& self = shared_.setup.group[shared_.setup.self.value].info;
-  Hello hello{self.id, self.incarnation, peer_.info.id, shared_.setup.job_secret};
+  channel->open(peer_, [weak = weak_from_this(), channel = channel.get()](error_code failed) {
+    auto const me = weak.lock();
+    if (!me || me->is_over()) return;
+    if (!failed) return me->say_hello(*channel);
+    channel->close();
+    me->try_next_address();
+  });
+}
+
+DISTGRAD_DECL void TcpConnector::say_hello(HandshakeChannel& channel) {
+  auto const& self = loop_.setup.group[loop_.setup.self.value].info;
+  Hello hello{self.id, self.incarnation, peer_.info.id, loop_.setup.job_secret};
   // A failure to send shows in the answer, too.
-  channel->send(encode_hello(hello), nullptr);
-  channel->receive([weak = weak_from_this()](error_code failed, FrameHeader const& header,
-                                             std::vector<std::byte> metadata) {
+  channel.send(encode_hello(hello), nullptr);
+  channel.receive([weak = weak_from_this()](error_code failed, FrameHeader const& header,
+                                            std::vector<std::byte> metadata) {
     if (auto me = weak.lock()) me->on_answer(failed, header, metadata);
   });
 }
@@ -100,7 +111,7 @@ DISTGRAD_DECL void TcpConnector::on_answer(error_code ec, FrameHeader const& hea
   }
   on_failed_ = nullptr;
   auto connected = std::move(on_connected_);
-  connected(channel->release());
+  connected(*channel);
 }
 
 DISTGRAD_DECL void TcpConnector::retry_later() {

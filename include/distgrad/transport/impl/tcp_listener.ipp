@@ -37,13 +37,13 @@ inline boost::asio::ip::tcp::endpoint resolve_bind_address(boost::asio::io_conte
   return found.begin()->endpoint();
 }
 
-DISTGRAD_DECL TcpListener::TcpListener(TcpShared& shared, std::string const& bind_address,
-                                       std::uint16_t port)
-    : shared_(shared), acceptor_(shared.io), pause_(shared.io) {
+DISTGRAD_DECL TcpListener::TcpListener(IoLoop& loop, ConnectionFactory& connections,
+                                       std::string const& bind_address, std::uint16_t port)
+    : loop_(loop), connections_(connections), acceptor_(loop.io), pause_(loop.io) {
   using boost::asio::ip::tcp;
   try {
     if (!bind_address.empty()) {
-      open(resolve_bind_address(shared.io, bind_address, port), false);
+      open(resolve_bind_address(loop.io, bind_address, port), false);
       return;
     }
     try {
@@ -85,7 +85,7 @@ DISTGRAD_DECL void TcpListener::close() noexcept {
 
 DISTGRAD_DECL void TcpListener::accept() {
   acceptor_.async_accept([this](error_code ec, Socket socket) {
-    if (shared_.closing || ec == boost::asio::error::operation_aborted) return;
+    if (loop_.closing || ec == boost::asio::error::operation_aborted) return;
     if (!ec) {
       greet(std::move(socket));
       return accept();
@@ -95,7 +95,7 @@ DISTGRAD_DECL void TcpListener::accept() {
     is_pausing_ = true;
     pause_.async_wait([this](error_code stopped) {
       is_pausing_ = false;
-      if (!stopped && !shared_.closing) accept();
+      if (!stopped && !loop_.closing) accept();
     });
   });
 }
@@ -105,32 +105,42 @@ DISTGRAD_DECL void TcpListener::greet(Socket socket) {
     strangers_.front()->close();
     strangers_.pop_front();
   }
-  auto const channel = std::make_shared<HandshakeChannel>(std::move(socket));
+  auto const channel = connections_.make_channel(loop_, std::move(socket));
   strangers_.push_back(channel);
   channel->limit(handshake_timeout);
-  channel->receive([this, channel = channel.get()](error_code ec, FrameHeader const& header,
-                                                   std::vector<std::byte> metadata) {
-    if (shared_.closing) return;
-    if (!ec) return judge(*channel, header, metadata);
-    channel->close();
-    forget(*channel);
+  channel->accept([this, channel = channel.get()](error_code ec) {
+    if (loop_.closing) return;
+    ec ? dismiss(*channel) : expect_hello(*channel);
   });
+}
+
+DISTGRAD_DECL void TcpListener::expect_hello(HandshakeChannel& channel) {
+  channel.receive(
+      [this, &channel](error_code ec, FrameHeader const& header, std::vector<std::byte> metadata) {
+        if (loop_.closing) return;
+        ec ? dismiss(channel) : judge(channel, header, metadata);
+      });
 }
 
 DISTGRAD_DECL void TcpListener::judge(HandshakeChannel& channel, FrameHeader const& header,
                                       std::vector<std::byte> const& metadata) {
   auto const hello = decode_hello(header, metadata);
   auto const verdict =
-      hello ? judge_hello(*hello, shared_.setup) : make_error_code(errc::bad_message);
-  auto const& self = shared_.setup.group[shared_.setup.self.value].info;
+      hello ? judge_hello(*hello, loop_.setup) : make_error_code(errc::bad_message);
+  auto const& self = loop_.setup.group[loop_.setup.self.value].info;
   auto answer = encode_welcome({self.id, self.incarnation, verdict});
   auto const from = hello ? hello->from : WorkerId{};
   channel.send(std::move(answer), [this, &channel, from, verdict](error_code ec) {
-    if (shared_.closing) return;
+    if (loop_.closing) return;
+    if (ec || verdict) return dismiss(channel);
     forget(channel);
-    if (ec || verdict) return channel.close();
-    on_peer_(from, channel.release());
+    on_peer_(from, channel);
   });
+}
+
+DISTGRAD_DECL void TcpListener::dismiss(HandshakeChannel& channel) {
+  channel.close();
+  forget(channel);
 }
 
 DISTGRAD_DECL void TcpListener::forget(HandshakeChannel const& channel) {

@@ -1,0 +1,140 @@
+#pragma once
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <distgrad/transport/detail/outgoing_check.hpp>
+#include <distgrad/transport/detail/setup_check.hpp>
+#include <distgrad/transport/detail/socket_transport.hpp>
+
+namespace distgrad::detail {
+
+/// How long a close waits for the kernel to take what was sent before.
+inline constexpr milliseconds flush_timeout{1000};
+inline constexpr milliseconds sleep_while_connecting{10};
+
+DISTGRAD_DECL SocketTransport::SocketTransport(std::unique_ptr<ConnectionFactory> connections,
+                                               std::string const& bind_address, std::uint16_t port)
+    : connections_(std::move(connections)),
+      loop_([this] { release_sockets(); }),
+      listener_(loop_, *connections_, bind_address, port),
+      to_self_(loop_),
+      late_(loop_.io) {}
+
+DISTGRAD_DECL SocketTransport::~SocketTransport() { close(); }
+
+DISTGRAD_DECL HostPort SocketTransport::reachable_at(std::string const& asked) {
+  auto const local = listener_.local_endpoint();
+  auto host = asked;
+  if (host.empty() && !local.address().is_unspecified()) host = local.address().to_string();
+  if (host.empty()) host = outgoing_address(loop_.io);
+  return {host, local.port()};
+}
+
+DISTGRAD_DECL void SocketTransport::start(TransportSetup setup) {
+  check_setup(setup);
+  loop_.setup = std::move(setup);
+  auto const self = loop_.setup.self;
+  peers_.resize(loop_.setup.group.size());
+  for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (rank == self.value) continue;
+    peers_[rank] = connections_->make_peer(loop_, WorkerId{rank});
+  }
+  listener_.start(
+      [this](WorkerId from, HandshakeChannel& channel) { peers_[from.value]->attach(channel); });
+  for (std::uint32_t rank = 0; rank < self.value; ++rank) connect({rank});
+  watch_for_late_peers();
+  started_ = true;
+}
+
+DISTGRAD_DECL void SocketTransport::connect(WorkerId to) {
+  auto const peer = peers_[to.value];
+  connectors_.push_back(std::make_shared<TcpConnector>(loop_, *connections_, to));
+  connectors_.back()->start([peer](HandshakeChannel& channel) { peer->attach(channel); },
+                            [peer](error_code why) { peer->lose(why); });
+}
+
+/// Connectors bound their own time; this bounds the time for peers that should have connected.
+DISTGRAD_DECL void SocketTransport::watch_for_late_peers() {
+  late_.expires_after(loop_.setup.connect_timeout);
+  late_.async_wait([this](error_code ec) {
+    if (ec || loop_.closing) return;
+    for (auto rank = loop_.setup.self.value + 1; rank < peers_.size(); ++rank) {
+      if (peers_[rank]->is_connecting()) peers_[rank]->lose(errc::unreachable);
+    }
+  });
+}
+
+DISTGRAD_DECL void SocketTransport::async_send(WorkerId to, Message message, SendCompletion done) {
+  error_code failed;
+  if (!started_ || loop_.closing) {
+    failed = errc::closed;
+  } else if (to.value >= peers_.size()) {
+    failed = errc::unknown_worker;
+  } else {
+    failed = check_outgoing(message.header(), loop_.setup.limits);
+  }
+  if (failed) {
+    if (done) done(failed);
+  } else if (to == loop_.setup.self) {
+    to_self_.send(std::move(message), std::move(done));
+  } else {
+    peers_[to.value]->send(OutgoingFrame(std::move(message), std::move(done)));
+  }
+}
+
+DISTGRAD_DECL std::vector<pollfd> SocketTransport::native_handles() {
+  std::vector<pollfd> handles{{loop_.bell.descriptor(), POLLIN, 0}};
+  if (auto const fd = listener_.native_handle(); fd >= 0) handles.push_back({fd, POLLIN, 0});
+  for (auto const& peer : peers_) {
+    if (peer) peer->add_handle(handles);
+  }
+  return handles;
+}
+
+DISTGRAD_DECL std::chrono::nanoseconds SocketTransport::longest_sleep() {
+  bool const is_busy = listener_.is_busy() || std::ranges::any_of(peers_, [](auto const& peer) {
+                         return peer && peer->is_connecting();
+                       });
+  return is_busy ? sleep_while_connecting : connections_->longest_sleep();
+}
+
+DISTGRAD_DECL void SocketTransport::close() noexcept { end(true); }
+DISTGRAD_DECL void SocketTransport::abandon() noexcept { end(false); }
+
+DISTGRAD_DECL void SocketTransport::end(bool with_goodbye) noexcept {
+  if (loop_.closing.exchange(true)) return;
+  if (with_goodbye) flush_all();
+  for (auto const& peer : peers_) {
+    if (peer) peer->stop_writing();
+  }
+  to_self_.close();
+  loop_.end();
+}
+
+DISTGRAD_DECL void SocketTransport::flush_all() noexcept {
+  for (auto const& peer : peers_) {
+    if (peer) peer->say_goodbye();
+  }
+  // Waits until the peers' kernels have it all: a close with unread input would cut it off.
+  auto const deadline = Deadline::after(flush_timeout);
+  for (;;) {
+    bool all = true;
+    for (auto const& peer : peers_) all = (!peer || peer->flush()) && all;
+    if (all || deadline.has_passed()) return;
+    loop_.turn_once();
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+DISTGRAD_DECL void SocketTransport::release_sockets() noexcept {
+  listener_.close();
+  late_.cancel();
+  for (auto const& connector : connectors_) connector->close();
+  for (auto const& peer : peers_) {
+    if (peer) peer->close_socket();
+  }
+}
+
+}  // namespace distgrad::detail
