@@ -6,6 +6,7 @@
 #include <distgrad/transport/loopback_transport.hpp>
 #include <distgrad/transport/serial_transport.hpp>
 #include <distgrad/transport/tcp_transport.hpp>
+#include <distgrad/transport/websocket_transport.hpp>
 
 namespace {
 
@@ -22,11 +23,11 @@ struct LoopbackRig {
   static void abandon(Transport& transport) { transport.abandon(); }
 };
 
-template <class Address>
-struct TcpRigAt {
-  using Transport = TcpTransport;
+template <class Model, class Address>
+struct SocketRig {
+  using Transport = Model;
   static std::vector<std::unique_ptr<Transport>> make(std::size_t count) {
-    Transport::Options options;
+    typename Transport::Options options;
     options.bind_address = Address::text;
     std::vector<std::unique_ptr<Transport>> all(count);
     for (auto& one : all) one = std::make_unique<Transport>(options);
@@ -82,9 +83,11 @@ struct Pseudoterminal {
 
 using SerialOverSocketsRig = SerialRigOver<Socketpair>;
 using SerialOverTerminalsRig = SerialRigOver<Pseudoterminal>;
-using TcpRig = TcpRigAt<IPv4>;
-using TcpOverIPv6Rig = TcpRigAt<IPv6>;
-using TcpOnAllInterfacesRig = TcpRigAt<AllInterfaces>;
+using TcpRig = SocketRig<TcpTransport, IPv4>;
+using TcpOverIPv6Rig = SocketRig<TcpTransport, IPv6>;
+using TcpOnAllInterfacesRig = SocketRig<TcpTransport, AllInterfaces>;
+using WebSocketRig = SocketRig<WebSocketTransport, IPv4>;
+using WebSocketOverIPv6Rig = SocketRig<WebSocketTransport, IPv6>;
 
 }  // namespace
 
@@ -94,7 +97,10 @@ TYPE_TO_STRING(SerialOverTerminalsRig);
 TYPE_TO_STRING(TcpRig);
 TYPE_TO_STRING(TcpOverIPv6Rig);
 TYPE_TO_STRING(TcpOnAllInterfacesRig);
+TYPE_TO_STRING(WebSocketRig);
+TYPE_TO_STRING(WebSocketOverIPv6Rig);
 
 using namespace distgrad::testing;
 TEST_CASE_TEMPLATE_INVOKE(transport_conformance, LoopbackRig, TcpRig, TcpOverIPv6Rig,
-                          TcpOnAllInterfacesRig, SerialOverSocketsRig, SerialOverTerminalsRig);
+                          TcpOnAllInterfacesRig, SerialOverSocketsRig, SerialOverTerminalsRig,
+                          WebSocketRig, WebSocketOverIPv6Rig);
