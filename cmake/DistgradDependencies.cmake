@@ -14,8 +14,10 @@ if(NOT TARGET Boost::headers)
     "On Debian 12: apt-get install libboost1.81-dev")
 endif()
 
-include(${CMAKE_CURRENT_LIST_DIR}/DistgradTorch.cmake)
-if(NOT TARGET distgrad::torch)
+if(NOT DISTGRAD_WITHOUT_TORCH)
+  include(${CMAKE_CURRENT_LIST_DIR}/DistgradTorch.cmake)
+endif()
+if(NOT DISTGRAD_WITHOUT_TORCH AND NOT TARGET distgrad::torch)
   string(CONCAT DISTGRAD_MISSING "libtorch was not found. On Debian: apt-get install libtorch-dev; "
     "elsewhere name its folder in CMAKE_PREFIX_PATH (of a PyPI wheel: .../site-packages/torch)")
 endif()

@@ -8,6 +8,9 @@ install(TARGETS distgrad EXPORT distgradTargets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILE_SET bodies DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT distgradTargets NAMESPACE distgrad:: DESTINATION "${package_dir}")
+# By itself: the file above does not load where there is no libtorch.
+install(TARGETS distgrad_wire EXPORT distgradWireTargets)
+install(EXPORT distgradWireTargets NAMESPACE distgrad:: DESTINATION "${package_dir}")
 
 write_basic_package_version_file(distgradConfigVersion.cmake
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)

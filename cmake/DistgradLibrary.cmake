@@ -17,6 +17,17 @@ target_sources(distgrad INTERFACE
 target_compile_features(distgrad INTERFACE cxx_std_20)
 target_link_libraries(distgrad INTERFACE distgrad::torch Boost::headers Threads::Threads)
 
+# The same headers for what needs no libtorch: core, wire, transport, rendezvous and raw. These
+# compile with -fno-exceptions -fno-rtti, too.
+add_library(distgrad_wire INTERFACE)
+add_library(distgrad::wire ALIAS distgrad_wire)
+set_target_properties(distgrad_wire PROPERTIES EXPORT_NAME wire)
+target_include_directories(distgrad_wire INTERFACE
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+  "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+target_compile_features(distgrad_wire INTERFACE cxx_std_20)
+target_link_libraries(distgrad_wire INTERFACE Boost::headers Threads::Threads)
+
 # `cmake --build . --target all_verify_interface_header_sets` compiles each header alone.
 set_target_properties(distgrad PROPERTIES
   VERIFY_INTERFACE_HEADER_SETS ${PROJECT_IS_TOP_LEVEL}

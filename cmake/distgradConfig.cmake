@@ -1,6 +1,7 @@
 # find_package(distgrad 0.1 CONFIG)                  distgrad::distgrad
 # find_package(distgrad 0.1 CONFIG COMPONENTS src)   also distgrad::src; each file below components/
 #                                                    is a component and says what it adds
+# find_package(distgrad 0.1 CONFIG COMPONENTS wire)  distgrad::wire alone, without libtorch
 
 # find_package reports it, and stops where the package was required.
 macro(_distgrad_not_found reason)
@@ -9,12 +10,19 @@ macro(_distgrad_not_found reason)
 endmacro()
 
 unset(DISTGRAD_MISSING)
+set(DISTGRAD_WITHOUT_TORCH OFF)
+if(distgrad_FIND_COMPONENTS STREQUAL "wire")
+  set(DISTGRAD_WITHOUT_TORCH ON)
+endif()
 include("${CMAKE_CURRENT_LIST_DIR}/DistgradDependencies.cmake")
 if(DISTGRAD_MISSING)
   _distgrad_not_found("${DISTGRAD_MISSING}")
   return()
 endif()
-include("${CMAKE_CURRENT_LIST_DIR}/distgradTargets.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/distgradWireTargets.cmake")
+if(NOT DISTGRAD_WITHOUT_TORCH)
+  include("${CMAKE_CURRENT_LIST_DIR}/distgradTargets.cmake")
+endif()
 
 foreach(_distgrad_component IN LISTS distgrad_FIND_COMPONENTS)
   set(_distgrad_file "${CMAKE_CURRENT_LIST_DIR}/components/${_distgrad_component}.cmake")

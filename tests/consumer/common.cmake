@@ -46,7 +46,7 @@ function(installed_files package out)
     "${SOURCE}/include/distgrad/*.hpp" "${SOURCE}/include/distgrad/*.ipp")
   file(GLOB components RELATIVE "${SOURCE}/cmake" "${SOURCE}/cmake/components/*")
   set(cmake distgradConfig.cmake distgradConfigVersion.cmake distgradTargets.cmake
-    DistgradDependencies.cmake DistgradTorch.cmake ${components})
+    distgradWireTargets.cmake DistgradDependencies.cmake DistgradTorch.cmake ${components})
   list(TRANSFORM cmake PREPEND "${package}/")
   set(${out} ${headers} ${cmake} share/pkgconfig/distgrad.pc PARENT_SCOPE)
 endfunction()

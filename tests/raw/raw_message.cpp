@@ -145,8 +145,8 @@ struct engine_type<std::tuple<T...>> {
 template <class R, class... P>
 constexpr bool same_signature(R (*)(P...)) {
   return RawFunction<R(P...)>::signature ==
-         detail::function_signature<typename engine_type<R>::type,
-                                    std::tuple<typename engine_type<P>::type...>>::value;
+         distgrad::detail::function_signature<typename engine_type<R>::type,
+                                              std::tuple<typename engine_type<P>::type...>>::value;
 }
 
 TEST_CASE("functions have the signatures that engines compute") {
@@ -171,7 +171,7 @@ TEST_CASE("values have the bytes of an engine's codecs, both ways") {
   std::vector<at::Tensor> tensors;
   Encoder engine{writer, tensors, {}, services};
   Codec<Values>::encode(engine, values);
-  CHECK(raw.writer.bytes() == writer.bytes());
+  CHECK((raw.writer.bytes() == writer.bytes()));
   Reader in(writer.bytes());
   RawDecoder from{in, {}};
   CHECK(RawCodec<Values>::decode(from) == values);

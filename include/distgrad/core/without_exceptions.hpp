@@ -11,11 +11,11 @@
 // program's own, which is not weak, wins over this one.
 namespace boost {
 
-[[noreturn, gnu::weak]] void throw_exception(std::exception const& error) {
+[[gnu::weak]] void throw_exception(std::exception const& error) {
   std::fprintf(stderr, "%s\n", error.what());
   std::abort();
 }
-[[noreturn, gnu::weak]] void throw_exception(std::exception const& error, source_location const&) {
+[[gnu::weak]] void throw_exception(std::exception const& error, source_location const&) {
   throw_exception(error);
 }
 

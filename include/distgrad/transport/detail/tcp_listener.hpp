@@ -40,7 +40,7 @@ class TcpListener {
   bool is_busy() const { return is_pausing_ || !strangers_.empty(); }
 
  private:
-  void open(boost::asio::ip::tcp::endpoint const& at, bool dual_stack);
+  error_code open(boost::asio::ip::tcp::endpoint const& at, bool dual_stack);
   void accept();
   void greet(Socket socket);
   void expect_hello(HandshakeChannel& channel);

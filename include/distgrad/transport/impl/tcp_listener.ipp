@@ -14,10 +14,10 @@ namespace distgrad::detail {
   auto const where = to_string(HostPort{address.empty() ? "*" : address, port});
   auto const text = "cannot listen on " + where + ": " + ec.message();
   if (ec == boost::system::errc::address_in_use) {
-    throw Error(errc::address_in_use,
+    throw_error(errc::address_in_use,
                 text + "; another program holds the port: end it, or use port 0 to get a free one");
   }
-  throw Error(errc::unreachable, text + "; the bind address must be one of this machine");
+  throw_error(errc::unreachable, text + "; the bind address must be one of this machine");
 }
 
 inline boost::asio::ip::tcp::endpoint resolve_bind_address(boost::asio::io_context& io,
@@ -29,7 +29,7 @@ inline boost::asio::ip::tcp::endpoint resolve_bind_address(boost::asio::io_conte
   boost::asio::ip::tcp::resolver resolver(io);
   auto const found = resolver.resolve(address, std::to_string(port), ec);
   if (ec || found.empty()) {
-    throw Error(errc::invalid_argument, "bind address '" + address +
+    throw_error(errc::invalid_argument, "bind address '" + address +
                                             "' is neither an IP address "
                                             "nor a name that resolves: " +
                                             ec.message());
@@ -41,33 +41,29 @@ DISTGRAD_DECL TcpListener::TcpListener(IoLoop& loop, ConnectionFactory& connecti
                                        std::string const& bind_address, std::uint16_t port)
     : loop_(loop), connections_(connections), acceptor_(loop.io), pause_(loop.io) {
   using boost::asio::ip::tcp;
-  try {
-    if (!bind_address.empty()) {
-      open(resolve_bind_address(loop.io, bind_address, port), false);
-      return;
+  error_code ec;
+  if (!bind_address.empty()) {
+    ec = open(resolve_bind_address(loop.io, bind_address, port), false);
+  } else {
+    ec = open({tcp::v6(), port}, true);
+    if (ec && ec != boost::system::errc::address_in_use) {
+      ec = open({tcp::v4(), port}, false);  // a host without IPv6
     }
-    try {
-      open({tcp::v6(), port}, true);
-    } catch (boost::system::system_error const& error) {
-      if (error.code() == boost::system::errc::address_in_use) throw;
-      open({tcp::v4(), port}, false);  // a host without IPv6
-    }
-  } catch (Error const&) {
-    throw;
-  } catch (boost::system::system_error const& error) {
-    throw_cannot_listen(bind_address, port, error.code());
   }
+  if (ec) throw_cannot_listen(bind_address, port, ec);
 }
 
-DISTGRAD_DECL void TcpListener::open(boost::asio::ip::tcp::endpoint const& at, bool dual_stack) {
-  error_code ignored;
-  acceptor_.close(ignored);
-  acceptor_.open(at.protocol());
-  acceptor_.set_option(boost::asio::socket_base::reuse_address(true));
-  if (dual_stack) acceptor_.set_option(boost::asio::ip::v6_only(false));
-  acceptor_.bind(at);
-  acceptor_.listen();
-  local_ = acceptor_.local_endpoint();
+DISTGRAD_DECL error_code TcpListener::open(boost::asio::ip::tcp::endpoint const& at,
+                                           bool dual_stack) {
+  error_code ec;
+  acceptor_.close(ec);
+  acceptor_.open(at.protocol(), ec);
+  if (!ec) acceptor_.set_option(boost::asio::socket_base::reuse_address(true), ec);
+  if (!ec && dual_stack) acceptor_.set_option(boost::asio::ip::v6_only(false), ec);
+  if (!ec) acceptor_.bind(at, ec);
+  if (!ec) acceptor_.listen(boost::asio::socket_base::max_listen_connections, ec);
+  if (!ec) local_ = acceptor_.local_endpoint(ec);
+  return ec;
 }
 
 DISTGRAD_DECL void TcpListener::start(OnPeer on_peer) {
