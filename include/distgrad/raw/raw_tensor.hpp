@@ -89,9 +89,9 @@ struct RawTensor {
   Buffer elements;
 
   std::int64_t element_count() const {
-    std::int64_t count = 1;
-    for (auto const size : sizes) count *= size;
-    return count;
+    std::uint64_t count = 1;  // wraps around for sizes that no memory holds
+    for (auto const size : sizes) count *= static_cast<std::uint64_t>(size);
+    return static_cast<std::int64_t>(count);
   }
   /// Whether sizes and elements fit together, and could be sent.
   bool is_whole() const {
