@@ -119,13 +119,16 @@ struct ProxiedRig {
   static inline std::unique_ptr<Proxy> proxy;
 };
 
+bool has_nginx() {
+  bool const found = ::access(nginx, X_OK) == 0;
+  if (!found) MESSAGE("skipped: no " << nginx);
+  return found;
+}
+
 }  // namespace
 
 TEST_CASE("workers reach each other through nginx, by paths of one address") {
-  if (::access(nginx, X_OK) != 0) {
-    MESSAGE("skipped: no " << nginx);
-    return;
-  }
+  if (!has_nginx()) return;
   {
     TransportGroup<ProxiedRig> group(2);
     group.start_and_run();
@@ -145,4 +148,31 @@ TEST_CASE("workers reach each other through nginx, by paths of one address") {
     CHECK(group.sink(1).losses()[0].why == errc::closed);
   }
   ProxiedRig::proxy = nullptr;
+}
+
+TEST_CASE("the HTTP status of a proxy says why there is no connection") {
+  if (!has_nginx()) return;
+  auto const error_at = [](std::string const& path) {
+    RecordingSink sink;
+    auto transports = ProxiedRig::make(2);
+    auto const proxied = transports[0]->local_endpoint();
+    transports[0] = nullptr;  // nobody listens behind the proxy any more
+    TransportSetup setup;
+    setup.self = {1};
+    setup.group = {{{"absent", {0}, {100}}, proxied.substr(0, proxied.rfind('/')) + path},
+                   {{"here", {1}, {101}}, transports[1]->local_endpoint()}};
+    setup.sink = &sink;
+    setup.connect_timeout = milliseconds(50);
+    transports[1]->start(setup);
+    REQUIRE(eventually([&] {
+      transports[1]->run_until(Clock::now() + milliseconds(10));
+      return !sink.losses().empty();
+    }));
+    ProxiedRig::proxy = nullptr;
+    return sink.losses()[0].why;
+  };
+  auto const absent = error_at("/w0"), unknown = error_at("/nobody");
+  CHECK(absent.message().find("502 Bad Gateway") != std::string::npos);
+  CHECK(unknown.message().find("404 Not Found") != std::string::npos);
+  CHECK(absent == condition::peer_lost);
 }

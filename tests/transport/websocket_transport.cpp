@@ -105,6 +105,10 @@ class Peer : Client {
     stream_.write(boost::asio::buffer(encode_frame_header(header)));
   }
 
+  /// Bytes that Beast would not write.
+  void send_raw(std::string const& bytes) {
+    boost::asio::write(stream_.next_layer(), boost::asio::buffer(bytes));
+  }
   void close(close_code code) {
     error_code ignored;
     stream_.close(code, ignored);
@@ -208,6 +212,14 @@ TEST_CASE("a peer that breaks the protocol is lost, and reads the reason in the 
        peer.send({FrameKind::hello, 0, 0, {}, 0, 0});
      }),
      errc::bad_message, close_code::protocol_error);
+  is(outcome([&](Peer& peer) {
+       peer.send_raw(std::string("\x82\x28", 2) + std::string(40, 'x'));
+     }),  // not masked
+     errc::bad_message, close_code::protocol_error);
+  is(outcome([&](Peer& peer) {
+       peer.send_raw("\x82\xff\x7f" + std::string(7, '\xff') + "mask");
+     }),  // 2^63 - 1 bytes
+     errc::frame_too_large, close_code::too_big);
 }
 
 TEST_CASE("the close code of a peer says why it went") {

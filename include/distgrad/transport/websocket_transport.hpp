@@ -71,7 +71,7 @@ class WebSocketTransport : public detail::SocketTransport {
     endpoint_ = options.advertise;
     if (endpoint_.empty()) endpoint_ = to_string(detail::WebSocketUrl{reachable_at({}), "/"});
     if (detail::parse_websocket_url(endpoint_)) return;
-    throw Error(errc::invalid_argument,
+    throw_error(errc::invalid_argument,
                 "cannot advertise '" + endpoint_ + "': an endpoint reads ws://host:port/path");
   }
   WebSocketTransport() : WebSocketTransport(Options{}) {}

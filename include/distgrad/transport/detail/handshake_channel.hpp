@@ -25,7 +25,8 @@ class HandshakeChannel : public std::enable_shared_from_this<HandshakeChannel> {
   virtual ~HandshakeChannel() = default;
 
   virtual Socket& socket() = 0;
-  /// Prepares the connected socket for frames, as the side that connected to `to`.
+  /// Prepares the connected socket for frames, as the side that connected to `to`. Who is in front
+  /// of `to`, and cannot reach it, shows as an error that is `condition::peer_lost`.
   virtual void open(PeerAddress const& to, Done done) = 0;
   /// The same as the side that was connected to.
   virtual void accept(Done done) = 0;

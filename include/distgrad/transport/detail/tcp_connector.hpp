@@ -14,7 +14,8 @@
 namespace distgrad::detail {
 
 /// Makes the connection to one peer: every address of its name in turn, again with growing pauses
-/// until the setup's `connect_timeout`. A peer that answers and declines is final.
+/// until the setup's `connect_timeout`. A peer that answers and declines is final; somebody in
+/// front of it is not, but what he said last is the error.
 /// @threads the I/O thread.
 class TcpConnector : public std::enable_shared_from_this<TcpConnector> {
  public:
@@ -47,6 +48,7 @@ class TcpConnector : public std::enable_shared_from_this<TcpConnector> {
   boost::asio::steady_timer timer_;
   std::vector<boost::asio::ip::tcp::endpoint> addresses_;
   std::size_t next_ = 0;
+  error_code why_not_ = errc::unreachable;  // nobody took the connection, last time
   std::chrono::milliseconds pause_{5};
   std::shared_ptr<HandshakeChannel> channel_;
   OnConnected on_connected_;

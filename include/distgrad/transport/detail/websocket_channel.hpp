@@ -14,6 +14,7 @@
 #include <boost/beast/http/write.hpp>
 
 #include <distgrad/transport/detail/handshake_channel.hpp>
+#include <distgrad/transport/detail/http_status.hpp>
 #include <distgrad/transport/detail/io_loop.hpp>
 #include <distgrad/transport/detail/websocket_answer.hpp>
 #include <distgrad/transport/detail/websocket_stream.hpp>
@@ -93,6 +94,9 @@ inline void WebSocketChannel::open(PeerAddress const& to, Done done) {
   stream_.async_handshake(
       response_, to_string(url->at), url->target, [self = self()](error_code ec) {
         auto const answered = self->response_[http::field::sec_websocket_protocol];
+        if (ec == websocket::error::upgrade_declined) {
+          ec = http_status_error(self->response_.result_int());
+        }
         if (!ec && answered != websocket_subprotocol) ec = errc::bad_message;
         self->finish_opening(ec);
       });

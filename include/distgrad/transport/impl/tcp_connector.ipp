@@ -72,6 +72,7 @@ DISTGRAD_DECL void TcpConnector::on_connected(std::shared_ptr<HandshakeChannel> 
   if (is_over()) return;
   if (ec) {
     channel->close();
+    why_not_ = errc::unreachable;
     return try_next_address();
   }
   channel->limit(handshake_timeout);
@@ -80,6 +81,7 @@ DISTGRAD_DECL void TcpConnector::on_connected(std::shared_ptr<HandshakeChannel> 
     if (!me || me->is_over()) return;
     if (!failed) return me->say_hello(*channel);
     channel->close();
+    if (failed == condition::peer_lost) me->why_not_ = failed;
     me->try_next_address();
   });
 }
@@ -115,7 +117,7 @@ DISTGRAD_DECL void TcpConnector::on_answer(error_code ec, FrameHeader const& hea
 }
 
 DISTGRAD_DECL void TcpConnector::retry_later() {
-  if (deadline_.has_passed()) return fail(errc::unreachable);
+  if (deadline_.has_passed()) return fail(why_not_);
   timer_.expires_after(pause_);
   pause_ = std::min(pause_ * 2, longest_pause);
   timer_.async_wait([self = shared_from_this()](error_code ec) {
