@@ -10,30 +10,30 @@ using namespace distgrad;
 using namespace std::chrono_literals;
 
 TEST_CASE("a duration falls into the first bucket that is long enough for it") {
-  Histogram histogram;
-  for (std::size_t i = 0; i < Histogram::bounds.size(); ++i) {
-    histogram.observe(Histogram::bounds[i]);
-    histogram.observe(Histogram::bounds[i] + 1ns);
+  MetricHistogram histogram;
+  for (std::size_t i = 0; i < MetricHistogram::bounds.size(); ++i) {
+    histogram.observe(MetricHistogram::bounds[i]);
+    histogram.observe(MetricHistogram::bounds[i] + 1ns);
   }
   auto const now = histogram.snapshot();
   CHECK(now.buckets.front() == 1);
-  for (std::size_t i = 1; i < Histogram::bounds.size(); ++i) CHECK(now.buckets[i] == 2);
+  for (std::size_t i = 1; i < MetricHistogram::bounds.size(); ++i) CHECK(now.buckets[i] == 2);
   CHECK(now.buckets.back() == 1);  // longer than the longest
-  CHECK(now.count == 2 * Histogram::bounds.size());
-  auto const all = std::accumulate(Histogram::bounds.begin(), Histogram::bounds.end(), 0ns);
-  CHECK(now.sum == 2 * all + std::chrono::nanoseconds(Histogram::bounds.size()));
+  CHECK(now.count == 2 * MetricHistogram::bounds.size());
+  auto const all = std::accumulate(MetricHistogram::bounds.begin(), MetricHistogram::bounds.end(), 0ns);
+  CHECK(now.sum == 2 * all + std::chrono::nanoseconds(MetricHistogram::bounds.size()));
 }
 
 TEST_CASE("bounds of a histogram grow") {
-  for (std::size_t i = 1; i < Histogram::bounds.size(); ++i) {
-    CHECK(Histogram::bounds[i - 1] < Histogram::bounds[i]);
+  for (std::size_t i = 1; i < MetricHistogram::bounds.size(); ++i) {
+    CHECK(MetricHistogram::bounds[i - 1] < MetricHistogram::bounds[i]);
   }
 }
 
 TEST_CASE("nothing is lost when threads count at the same time") {
-  Counter counter;
-  Gauge gauge;
-  Histogram histogram;
+  MetricCounter counter;
+  MetricGauge gauge;
+  MetricHistogram histogram;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {

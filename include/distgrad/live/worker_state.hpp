@@ -124,7 +124,7 @@ class WorkerState {
       for (auto const& [error, count] : counts.snapshot()) json_.member(error, count);
     });
   }
-  void histogram(Histogram const& histogram) {
+  void histogram(MetricHistogram const& histogram) {
     auto const now = histogram.snapshot();
     json_.member("ended", now.count);
     json_.member("seconds", seconds(now.sum));

@@ -42,8 +42,8 @@ struct CallSeries {
   CallSeries(std::string f, WorkerId p) : function(std::move(f)), peer(p) {}
   std::string const function;
   WorkerId const peer;
-  Counter begun;
-  Histogram duration;  ///< Of those that ended, however they did.
+  MetricCounter begun;
+  MetricHistogram duration;  ///< Of those that ended, however they did.
   FailureCounts failures;
 };
 

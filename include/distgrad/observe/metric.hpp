@@ -8,7 +8,7 @@
 namespace distgrad {
 
 /// A number that only grows. @threads safe: shared object. @cost one relaxed addition.
-class Counter {
+class MetricCounter {
  public:
   void add(std::uint64_t n = 1) noexcept { value_.fetch_add(n, std::memory_order_relaxed); }
   std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
@@ -18,7 +18,7 @@ class Counter {
 };
 
 /// A number that goes up and down. @threads safe: shared object.
-class Gauge {
+class MetricGauge {
  public:
   void add(std::int64_t n) noexcept { value_.fetch_add(n, std::memory_order_relaxed); }
   std::int64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
@@ -29,7 +29,7 @@ class Gauge {
 
 /// How long things took, by size: enough to tell quantiles without keeping the values.
 /// @threads safe: shared object. @cost a search in 21 numbers and two relaxed additions.
-class Histogram {
+class MetricHistogram {
  public:
   using nanoseconds = std::chrono::nanoseconds;
   /// Upper ends of the buckets, inclusive; one more bucket holds what is longer than the last.
@@ -65,8 +65,8 @@ class Histogram {
   }
 
  private:
-  std::array<Counter, bounds.size() + 1> buckets_;
-  Counter sum_;
+  std::array<MetricCounter, bounds.size() + 1> buckets_;
+  MetricCounter sum_;
 };
 
 }  // namespace distgrad

@@ -25,7 +25,7 @@ inline constexpr std::array traffic_kind_names = {"call", "answer", "rref", "gra
 /// Messages between this worker and one peer, by kind.
 struct PeerTraffic {
   struct Cell {
-    Counter messages, bytes;
+    MetricCounter messages, bytes;
     void add(std::uint64_t message_bytes) noexcept {
       messages.add();
       bytes.add(message_bytes);
@@ -39,8 +39,8 @@ struct PeerTraffic {
 
 /// Backward passes of one mode in one role.
 struct PassSeries {
-  Counter begun, gradients_sent, gradients_received;
-  Histogram duration;
+  MetricCounter begun, gradients_sent, gradients_received;
+  MetricHistogram duration;
   FailureCounts failures;
 };
 
@@ -55,8 +55,8 @@ struct Metrics {
   std::vector<PeerTraffic> traffic;  ///< By rank.
   PassSeries passes[2][2];           ///< By whether the mode is SMART, and who is the initiator.
   PassHistory pass_history;
-  Gauge tasks_waiting;  ///< Handed to the compute queue and not started.
-  Histogram task_wait;  ///< How long they waited there.
+  MetricGauge tasks_waiting;  ///< Handed to the compute queue and not started.
+  MetricHistogram task_wait;  ///< How long they waited there.
 
   PassSeries& passes_of(PassRecord const& r) { return passes[r.is_smart][r.is_initiator]; }
 };

@@ -26,11 +26,11 @@ class PrometheusWriter {
              std::string(type) + "\n";
   }
   void sample(Labels labels, std::uint64_t value) { line({}, labels, {}, std::to_string(value)); }
-  void sample(Labels labels, Histogram::Snapshot const& value) {
+  void sample(Labels labels, MetricHistogram::Snapshot const& value) {
     std::uint64_t up_to = 0;
     for (std::size_t i = 0; i < value.buckets.size(); ++i) {
       up_to += value.buckets[i];
-      line("_bucket", labels, i < Histogram::bounds.size() ? seconds(Histogram::bounds[i]) : "+Inf",
+      line("_bucket", labels, i < MetricHistogram::bounds.size() ? seconds(MetricHistogram::bounds[i]) : "+Inf",
            std::to_string(up_to));
     }
     line("_sum", labels, {}, seconds(value.sum));
