@@ -10,6 +10,7 @@
 #include <distgrad/core/impl/exception.ipp>
 #include <distgrad/core/impl/future.ipp>
 #include <distgrad/wire/impl/frame.ipp>
+#include <distgrad/observe/impl/chrome_trace.ipp>
 #include <distgrad/observe/impl/prometheus.ipp>
 #include <distgrad/transport/impl/frame_assembler.ipp>
 #include <distgrad/transport/impl/handshake_channel.ipp>
@@ -78,6 +79,7 @@
 #include <distgrad/engine/impl/pass_protocol.ipp>
 #include <distgrad/engine/impl/pass_table.ipp>
 #include <distgrad/engine/impl/standstill_detector.ipp>
+#include <distgrad/engine/impl/trace_file.ipp>
 #include <distgrad/engine/impl/worker.ipp>
 #include <distgrad/optim/impl/distributed_optimizer.ipp>
 #include <distgrad/optim/impl/local_optimizer.ipp>

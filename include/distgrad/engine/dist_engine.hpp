@@ -7,6 +7,7 @@
 #include <distgrad/engine/engine_options.hpp>
 #include <distgrad/engine/policy_host.hpp>
 #include <distgrad/engine/poll_budget.hpp>
+#include <distgrad/engine/trace_file.hpp>
 #include <distgrad/engine/worker.hpp>
 #include <distgrad/rendezvous/environment.hpp>
 #include <distgrad/rendezvous/tcp_rendezvous.hpp>
@@ -40,7 +41,8 @@ class DistEngine : public Worker {
   /// @throws Error, within `options.rendezvous_timeout`: `invalid_name`, `invalid_argument`,
   /// `duplicate_name`, `duplicate_rank`, `world_size_mismatch`, `address_in_use`, `unreachable`,
   /// `timeout`, `bad_secret`, `unknown_worker` in a device map; the text says who and where.
-  /// `limit_reached`: config.hpp.
+  /// `limit_reached`: config.hpp. `invalid_argument`, too, if the file of DISTGRAD_TRACE cannot be
+  /// written; engines without threads do not look at that variable.
   explicit DistEngine(Options options);
   ~DistEngine() { stop(); }
   DistEngine(DistEngine const&) = delete;
@@ -85,10 +87,13 @@ class DistEngine : public Worker {
  private:
   struct Turns;
 
+  void write_trace() noexcept;
+
   std::shared_ptr<Host> host_;
   std::unique_ptr<Turns> turns_;
   std::thread io_thread_;
   std::once_flag stopped_;
+  TraceFile trace_file_;
 };
 
 }  // namespace distgrad

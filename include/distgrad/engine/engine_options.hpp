@@ -76,6 +76,9 @@ struct EngineOptions {
   /// Whether calls, traffic, passes and tasks are counted: what `Worker::metrics_text` and a
   /// `LiveServer` show.
   bool metrics = false;
+  /// How many calls, passes and gradient messages are recorded for `Worker::trace`; 0 for none.
+  /// A traced engine counts as with `metrics`. The variable DISTGRAD_TRACE traces any engine.
+  std::size_t trace_events = 0;
   /// Read for all deadlines; the system's steady clock if null.
   std::shared_ptr<TimeSource const> clock = {};
 

@@ -133,12 +133,16 @@ class Worker {
   /// Whether the engine serves: it has not been stopped.
   bool is_running() const { return core().is_open(); }
 
-  /// What is counted of this engine; null unless `EngineOptions::metrics` asks for it.
+  /// What is counted of this engine; null unless `EngineOptions::metrics` or a trace asks for it.
   Observer const* observer() const { return core().agent().observer(); }
   /// The same as text for Prometheus (exposition format 0.0.4). Takes no lock that a call or a pass
   /// waits for longer than for a copy of a few numbers.
   /// @throws Error `not_supported` without `EngineOptions::metrics`.
   std::string metrics_text() const;
+  /// The calls and passes that ended here so far, as JSON for Perfetto and chrome://tracing; see
+  /// `chrome_trace`. Of several workers, `scripts/trace-merge` makes one.
+  /// @throws Error `not_supported` without `EngineOptions::trace_events`.
+  std::string trace() const;
   /// This worker's part in the passes that run now. Times only with `EngineOptions::metrics`.
   std::vector<PassRecord> passes() const { return core().passes().records(); }
   /// This worker's parts of the contexts it has now.

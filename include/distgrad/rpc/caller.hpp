@@ -26,8 +26,9 @@ class Caller {
   /// Registers a call before its message is sent.
   /// @param function shown in errors; must outlive the call (names of functions do).
   /// @param timeout zero means never.
+  /// @param id_place gets the call's id before the call can end, if `on_answer` has a place for it.
   CallId begin(WorkerId to, std::string_view function, std::chrono::nanoseconds timeout,
-               OnAnswer on_answer);
+               OnAnswer on_answer, CallId* id_place = nullptr);
 
   /// An answer arrived; one for a call that ended before is dropped.
   void answered(WorkerId from, Message answer);

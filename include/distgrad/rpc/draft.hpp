@@ -92,6 +92,7 @@ class Arrival {
 
   WorkerId from() const { return from_; }
   CallId call() const { return message_.call; }
+  FrameKind kind() const { return message_.kind; }
   /// The state to handle this message under; known once it is open.
   CallState const& state() const { return state_; }
 

@@ -135,6 +135,10 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   detail::check_options(options.name, options.rank, options.world_size, options.rpc_timeout,
                         options.limits);
   detail::prefer_loopback(options);
+  if constexpr (!Queues::is_inline) {  // or every small program would carry the writer
+    trace_file_ = TraceFile::from_environment(WorkerId{std::uint32_t(options.rank)});
+    if (trace_file_ && options.trace_events == 0) options.trace_events = TraceFile::default_events;
+  }
   host_ = std::make_shared<Host>(typename Host::Options{
       std::move(options.transport), std::move(options.queues), std::move(options.serializer),
       options.name, options.log, options.clock});
@@ -157,7 +161,9 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
                  : std::vector<PeerAddress>{self};
   host_->device_routes = detail::routes_of(self, group, !options.device_maps.empty());
 
-  if (options.metrics) host_->watch_with(std::make_unique<Observer>(self.info.id, group));
+  if (options.metrics || options.trace_events != 0) {
+    host_->watch_with(std::make_unique<Observer>(self.info.id, group, options.trace_events));
+  }
   attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),
                                       EngineCore::Options{
                                           options.rpc_timeout,
@@ -211,7 +217,19 @@ void DistEngine<Transport, Queues, Serializer>::stop() noexcept {
     if (io_thread_.joinable()) io_thread_.join();
     host_->queues.stop();
     host_->detach();
+    if constexpr (!Queues::is_inline) write_trace();
   });
+}
+
+template <class Transport, class Queues, class Serializer>
+void DistEngine<Transport, Queues, Serializer>::write_trace() noexcept {
+  if (!trace_file_) return;
+  try {
+    trace_file_.write(trace());
+    host_->log(LogLevel::info, "wrote the trace to '" + trace_file_.path() + "'");
+  } catch (std::exception const& e) {
+    host_->log(LogLevel::error, std::string("no trace was written: ") + e.what());
+  }
 }
 
 }  // namespace distgrad

@@ -3,6 +3,7 @@
 #include <distgrad/core/blocking.hpp>
 #include <distgrad/engine/carrier.hpp>
 #include <distgrad/engine/pass.hpp>
+#include <distgrad/rpc/traffic.hpp>
 
 #include <ATen/record_function.h>
 
@@ -287,6 +288,7 @@ DISTGRAD_DECL void Pass::merge() {
 DISTGRAD_DECL void Pass::on_gradient(WorkerId from, detail::GradientFrame frame) {
   std::unique_lock lock(mutex_);
   if (!protocol_.is_running() || !protocol_.gradient_received(from, frame.message)) return;
+  probe_.gradient_received(from, frame.message);
   join();
   auto const send = send_function(frame.message);
   detail::bring_back(agent_.host(), *send, frame.gradients);
@@ -324,8 +326,10 @@ DISTGRAD_DECL void Pass::send_gradients(Node& node, variable_list gradients, Liv
     if (!protocol_.is_running()) return;  // nobody would stop whoever starts with these
     protocol_.gradient_sent(to);
   }
-  send(to, detail::gradient_message(agent_.host(), id_, options_, recv.id(),
-                                    record(to, gradients), gradients, lives));
+  auto message = detail::gradient_message(agent_.host(), id_, options_, recv.id(),
+                                          record(to, gradients), gradients, lives);
+  if (probe_) probe_.gradient_sent(to, recv.id(), frame_bytes(message));
+  send(to, std::move(message));
 }
 
 /// With create_graph, a gradient message is a message of the context like any other.

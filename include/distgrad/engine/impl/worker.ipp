@@ -1,5 +1,6 @@
 #pragma once
 #include <distgrad/engine/worker.hpp>
+#include <distgrad/observe/chrome_trace.hpp>
 #include <distgrad/observe/prometheus.hpp>
 #include <distgrad/rpc/handler_scope.hpp>
 
@@ -55,6 +56,15 @@ DISTGRAD_DECL std::string Worker::metrics_text() const {
       {"contexts", "Distributed autograd contexts this worker knows.", info.autograd_contexts},
       {"passes_in_flight", "Backward passes this worker takes part in.", info.backward_passes}};
   return prometheus_text(*observer(), gauges);
+}
+
+DISTGRAD_DECL std::string Worker::trace() const {
+  if (!observer() || !observer()->trace()) {
+    throw Error(errc::not_supported, "worker '" + name() +
+                                         "' records nothing; set EngineOptions::trace_events or the "
+                                         "variable DISTGRAD_TRACE");
+  }
+  return chrome_trace(*observer());
 }
 
 DISTGRAD_DECL std::optional<ContextGraph> Worker::graph_of(ContextId id) const {

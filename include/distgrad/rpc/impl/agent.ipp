@@ -2,6 +2,7 @@
 #include <distgrad/observe/observer.hpp>
 #include <distgrad/rpc/agent.hpp>
 #include <distgrad/rpc/handler_scope.hpp>
+#include <distgrad/rpc/traffic.hpp>
 #include <distgrad/wire/error_frame.hpp>
 
 namespace distgrad {
@@ -47,14 +48,19 @@ DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view functi
   auto const to = draft.to();
   auto const state = interceptor_ ? interceptor_->current() : nullptr;
   auto message = draft.seal(kind, {}, *host_, interceptor_, state, true);
+  auto probe = CallProbe::of_made(observer_, function, to);
+  if (probe) probe.sent(frame_bytes(message));
+  if (kind == FrameKind::rref_create) probe.is_only_acknowledged();
+  auto* const id_place = probe.id_place();
   auto const call = caller_.begin(
       to, function, timeout.value_or(rpc_timeout()),
       [this, to, function, on_result = std::move(on_result), undo = draft.take_if_undelivered(),
-       place = std::move(place), probe = CallProbe::of_made(observer_, function, to)](
-          std::exception_ptr error, Message answer) mutable {
+       place = std::move(place), probe = std::move(probe)](std::exception_ptr error,
+                                                           Message answer) mutable {
         place.reset();  // who sees the answer may call again
         on_answer(function, std::move(error), to, std::move(answer), on_result, undo, probe);
-      });
+      },
+      id_place);
   message.call = call;
   if (caller_.is_turn_overdue()) host_->wake();
   send(to, std::move(message), [this, call, to, function](error_code code) {
@@ -82,6 +88,7 @@ DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception
                                        WorkerId from, Message message, OnResult& on_result,
                                        std::vector<unique_function<void()>>& undo,
                                        CallProbe& probe) {
+  if (probe && !error) probe.received(frame_bytes(message));
   if (!error && message.kind == FrameKind::error_reply) {
     Reader in(message.metadata);
     auto e = read_error(in);
@@ -148,7 +155,9 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
         function_(function),
         arrival_(std::move(arrival)),
         on_invoked_(std::move(on_invoked)),
-        probe_(CallProbe::of_served(agent.observer(), function.name, arrival_.from())) {
+        probe_(CallProbe::of_served(agent.observer(), function.name, arrival_.from(),
+                                    arrival_.call())) {
+    if (arrival_.kind() == FrameKind::rref_create) probe_.is_only_acknowledged();
     ++agent_.running_;
   }
   ~Invocation() {
@@ -165,6 +174,7 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
     finish(error);
   }
   void decode() {
+    probe_.start();
     try {
       open();
       CallStateScope scope(agent_.interceptor(), arrival_.state());

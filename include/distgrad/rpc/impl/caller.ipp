@@ -10,10 +10,12 @@ inline constexpr char const* closed_here = "this engine was shut down";
 }  // namespace detail
 
 DISTGRAD_DECL CallId Caller::begin(WorkerId to, std::string_view function,
-                                   std::chrono::nanoseconds timeout, OnAnswer on_answer) {
+                                   std::chrono::nanoseconds timeout, OnAnswer on_answer,
+                                   CallId* id_place) {
   auto const now = clock_.now();
   std::unique_lock lock(mutex_);
   CallId const call{++last_call_};
+  if (id_place) *id_place = call;
   Pending entry{to, function, now, {}, std::move(on_answer)};
   if (closed_) {
     lock.unlock();

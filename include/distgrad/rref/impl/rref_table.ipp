@@ -1,4 +1,5 @@
 #pragma once
+#include <distgrad/observe/observer.hpp>
 #include <distgrad/rref/rref_table.hpp>
 
 namespace distgrad {
@@ -295,23 +296,29 @@ DISTGRAD_DECL void RRefTable::on_fetch(WorkerId from, Message message) {
   auto const id = in.id<RRefId>();
   auto const call = message.call;
   auto const prefix_bytes = message.metadata.size() - in.remaining_bytes();
+  auto probe = CallProbe::of_served(engine_.observer(), "RRef::to_here", from, call);
   try {
     Arrival arrival(from, std::move(message), prefix_bytes);
     arrival.open(engine_.host(), engine_.interceptor(), true);
     auto const local = find_local(id);
-    local->value().on_ready([this, local, from, call, state = arrival.state()] {
+    local->value().on_ready([this, local, from, call, state = arrival.state(),
+                             probe = std::move(probe)]() mutable {
       try {
         auto const& value = local->value().get();
         local->enter();
+        probe.end({});
         answer_fetch(from, call, value, state);
       } catch (RemoteError const& e) {  // of the function that should have made the value
+        probe.end(e.code());
         engine_.answer_error(from, call, e.function(),
                              std::make_exception_ptr(Error(e.code(), e.remote_text())));
       } catch (...) {
+        if (probe) probe.end(describe(std::current_exception()).code);
         engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
       }
     });
   } catch (...) {
+    if (probe) probe.end(describe(std::current_exception()).code);
     engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
   }
 }
