@@ -1,3 +1,4 @@
+#include <distgrad/autograd/context_dot.hpp>
 #include <distgrad/autograd/context_graph.hpp>
 #include <distgrad/autograd/context_history.hpp>
 
@@ -68,6 +69,35 @@ TEST_CASE("what was received and leads nowhere yet is there; a large graph is cu
   CHECK(graph.vertices.size() == 10);
   for (auto const& arrow : graph.arrows) CHECK(std::max(arrow.from, arrow.to) < 10);
   CHECK(describe_graph(context, 52).vertices.size() == 52);
+}
+
+TEST_CASE("a drawing joins what workers sent each other") {
+  DistAutogradContext one(context_id(5)), other(context_id(5));
+  auto const weight = at::ones({3, 2}).set_requires_grad(true);
+  one.add_send(message(1), WorkerId{1}, std::vector{weight.neg()});
+  std::vector<at::Tensor> received{at::ones({3, 2})};
+  other.add_recv(message(1), WorkerId{0}, received);
+  other.add_send(message(2), WorkerId{2}, std::vector{received[0].neg()});
+
+  auto const dot = to_dot({{"a \"b\"", describe_graph(one)}, {"c", describe_graph(other)}});
+  auto const has = [&](std::string const& line) {
+    CAPTURE(line);
+    auto const at = dot.find(line + ";\n");
+    CHECK(at != std::string::npos);
+    CHECK(dot.find(line + ";\n", at + 1) == std::string::npos);
+  };
+  has(R"(    label="a \"b\"")");
+  has(R"(    label="c")");
+  has(R"(    "0.2" [label="leaf [3, 2]", style=bold])");
+  has(R"(    "send 0/1/1" -> "0.1")");
+  has(R"(    "0.1" -> "0.2")");
+  has(R"(    "1.2" -> "recv 0/1/1")");
+  has(R"(  "recv 0/1/1" -> "send 0/1/1" [style=dashed])");
+  // Of whom there is no part.
+  has(R"(  "recv 0/1/2" [label="rank 2", style=dotted])");
+  has(R"(  "recv 0/1/2" -> "send 0/1/2" [style=dashed])");
+  CHECK(std::ranges::count(dot, '{') == 3);
+  CHECK(std::ranges::count(dot, '}') == 3);
 }
 
 TEST_CASE("slow contexts are all kept, the newest of them") {

@@ -227,6 +227,23 @@ void continuation(Workers const& w) {
   CHECK(id == ctx.id());
 }
 
+void drawing(Workers const& w) {
+  auto ctx = w[0].context();
+  auto const sum = w[0].rpc_sync<contexts_add>(w[1].name(), leaf(1), leaf(2));
+  CHECK(sum.requires_grad());
+  auto const dot = ctx.dot();
+  auto const count = [&](std::string const& text) {
+    std::size_t found = 0;
+    for (auto at = dot.find(text); at != std::string::npos; at = dot.find(text, at + 1)) ++found;
+    return found;
+  };
+  CHECK(dot.starts_with("digraph context {"));
+  CHECK(count("label=\"" + w[0].name() + "\"") == 1);
+  CHECK(count("label=\"leaf [") == 2);
+  CHECK(count("style=dashed") == 2);  // the arguments there, the result back
+  CHECK(count("label=\"rank " + to_string(w[1].info().id)) == 2);
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("[DA-15] contexts have ids of their own and are known only while they live",
@@ -260,6 +277,9 @@ TEST_CASE_TEMPLATE("[DA-17] a context ends after a pass, whoever still holds a p
 TEST_CASE_TEMPLATE("[DA-21] a context knows every worker that was called in it", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(known_workers);
+}
+TEST_CASE_TEMPLATE("a context is drawn with its messages and leaves", Engine, DISTGRAD_ENGINES) {
+  rig::on_cluster<Engine>(drawing);
 }
 TEST_CASE_TEMPLATE("[DA-22] a context stays usable after a call failed in it", Engine,
                    DISTGRAD_ENGINES) {

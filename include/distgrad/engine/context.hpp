@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <set>
+#include <string>
 #include <vector>
 
 #include <distgrad/autograd/dist_autograd_context.hpp>
@@ -59,6 +60,9 @@ class Context {
   std::vector<GradientMap::Entry> gradients() const { return context_->gradients(); }
   /// The workers this one exchanged calls with in the context.
   std::set<WorkerId> known_workers() const { return context_->known_workers(); }
+  /// This worker's part of the graph, drawn in the DOT language. Other workers' parts come from
+  /// their `Worker::graph_of(id())`; `to_dot` draws several in one picture.
+  std::string dot() const;
 
  private:
   EngineCore& core_;

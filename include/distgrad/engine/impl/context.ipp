@@ -1,4 +1,5 @@
 #pragma once
+#include <distgrad/autograd/context_dot.hpp>
 #include <distgrad/engine/context.hpp>
 #include <distgrad/engine/engine_core.hpp>
 
@@ -29,6 +30,10 @@ DISTGRAD_DECL std::vector<at::Tensor> Context::grad(std::vector<at::Tensor> cons
                                                     std::vector<at::Tensor> const& inputs,
                                                     BackwardOptions options) {
   return core_.passes().grad(id(), roots, inputs, std::move(options));
+}
+
+DISTGRAD_DECL std::string Context::dot() const {
+  return to_dot({{core_.agent().membership().self().name, describe_graph(*context_)}});
 }
 
 }  // namespace distgrad
