@@ -56,6 +56,7 @@ run_failing("component 'beast' needs the headers of Boost.Beast"
 run_failing("Boost 1.81 or newer" ${configure} -D CMAKE_DISABLE_FIND_PACKAGE_Boost=ON)
 
 # Without libtorch, distgrad::wire is there.
+file(REMOVE_RECURSE "${SCRATCH}/build")  # of another project
 set(without_torch -D CMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
 build_project("${CMAKE_CURRENT_LIST_DIR}/wire"
   -D "CMAKE_PREFIX_PATH=${SCRATCH}/moved" -D "EXAMPLES=${SOURCE}/examples" ${without_torch})
