@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 using namespace distgrad;
-using detail::TraceLanes;
+using distgrad::detail::TraceLanes;
 
 namespace {
 
