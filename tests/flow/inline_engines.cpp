@@ -1,4 +1,5 @@
 // Engines without a thread: the program drives them, or whoever waits does.
+#include "driver.hpp"
 #include "ending.hpp"
 
 #include <atomic>
@@ -43,24 +44,6 @@ at::Tensor scale_at(int rank, at::Tensor const& x) {
 
 bool records() { return c10::GradMode::is_enabled(); }
 bool records_at(int rank) { return this_worker().rpc_sync<records>(rank); }
-
-/// Drives an engine on a thread of its own.
-template <class Engine>
-class Driver {
- public:
-  explicit Driver(Engine& engine)
-      : thread_([this, &engine] {
-          while (!ending_) engine.poll({.until = Clock::now() + 10ms});
-        }) {}
-  ~Driver() {
-    ending_ = true;
-    thread_.join();
-  }
-
- private:
-  std::atomic<bool> ending_{false};
-  std::thread thread_;
-};
 
 /// An inline engine of rank 0 and a threaded one of rank 1 that have met.
 template <class Engine>
@@ -155,7 +138,7 @@ TEST_CASE_TEMPLATE("a wait on an inline engine ends at the call's deadline", Eng
 TEST_CASE_TEMPLATE("inline engines on two threads serve each other's nested calls", Engine,
                    INLINE_ENGINES) {
   rig::Cluster<2, Engine> cluster;
-  Driver<Engine> driver(cluster[1]);
+  rig::Driver<Engine> driver(cluster[1]);
   Worker& self = cluster[0];
   CHECK(self.rpc_sync<bounce>(1, 40) == 40);
   CHECK(self.rpc_sync<bounce>(0, 41) == 41);
@@ -164,7 +147,7 @@ TEST_CASE_TEMPLATE("inline engines on two threads serve each other's nested call
 TEST_CASE_TEMPLATE("several threads wait on one inline engine, and one of them drives it", Engine,
                    INLINE_ENGINES) {
   rig::Cluster<2, Engine> cluster;
-  Driver<Engine> driver(cluster[1]);
+  rig::Driver<Engine> driver(cluster[1]);
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -189,14 +172,14 @@ TEST_CASE_TEMPLATE("a backward pass runs on inline engines", Engine, INLINE_ENGI
   }
   SUBCASE("started by the peer that has threads") {
     Mixed<Engine> pair;
-    Driver<Engine> driver(*pair.driven);
+    rig::Driver<Engine> driver(*pair.driven);
     for (int via : {0, 1}) {
       for (int rank : {0, 1}) check_backward(*pair.threaded, via, rank);
     }
   }
   SUBCASE("on all workers") {
     rig::Cluster<3, Engine> cluster;
-    Driver<Engine> one(cluster[1]), two(cluster[2]);
+    rig::Driver<Engine> one(cluster[1]), two(cluster[2]);
     for (int via : {0, 1, 2}) {
       for (int rank : {0, 1, 2}) check_backward(cluster[0], via, rank);
     }
@@ -237,7 +220,7 @@ TEST_CASE_TEMPLATE("inline engines shut down together, and alone", Engine, INLIN
   SUBCASE("at once, with calls that nobody has driven") {
     rig::Cluster<2, Engine> cluster;
     {
-      Driver<Engine> driver(cluster[1]);
+      rig::Driver<Engine> driver(cluster[1]);
       cluster[0].template rpc_sync<add_one>(1, 1);  // they are connected
     }
     auto const call = cluster[0].template rpc_async<add_one>(1, 1);

@@ -1,7 +1,7 @@
 // Engines without a thread at the two ends of a line of bytes, quiet, noisy and cut.
+#include "driver.hpp"
 #include "rig.hpp"
 
-#include <atomic>
 #include <optional>
 
 #include <ATen/ops/arange.h>
@@ -33,27 +33,10 @@ at::Tensor remote_weight_gradient(distgrad::ContextId context) {
 }
 at::Tensor fail(at::Tensor const&) { throw std::runtime_error("the sensor is wet"); }
 
-/// Serves on a thread of its own.
-class Driver {
- public:
-  explicit Driver(Engine& engine)
-      : thread_([this, &engine] {
-          while (!ending_) engine.poll({.until = distgrad::Clock::now() + 10ms});
-        }) {}
-  ~Driver() {
-    ending_ = true;
-    thread_.join();
-  }
-
- private:
-  std::atomic<bool> ending_{false};
-  std::thread thread_;
-};
-
 struct Pair {
   std::optional<noise::Terminals> line;
   std::unique_ptr<Engine> here, there;
-  std::optional<Driver> driver;
+  std::optional<rig::Driver<Engine>> driver;
 
   Pair(unsigned seed, noise::Rates rates)
       : line(std::in_place, seed, rates), here(make(0)), there(make(1)), driver(*there) {}
