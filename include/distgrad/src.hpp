@@ -11,6 +11,7 @@
 #include <distgrad/core/impl/future.ipp>
 #include <distgrad/wire/impl/frame.ipp>
 #include <distgrad/observe/impl/chrome_trace.ipp>
+#include <distgrad/observe/impl/log.ipp>
 #include <distgrad/observe/impl/prometheus.ipp>
 #include <distgrad/transport/impl/frame_assembler.ipp>
 #include <distgrad/transport/impl/handshake_channel.ipp>

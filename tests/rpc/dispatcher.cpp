@@ -12,11 +12,16 @@ Message message_of(FrameKind kind, std::uint64_t call = 1) {
   return {.kind = kind, .flags = 0, .call = {call}, .metadata = {}, .buffers = {}};
 }
 
+Membership const& group_of_two() {
+  static Membership const group({0}, {{"trainer", {0}, {}}, {"ps0", {1}, {}}});
+  return group;
+}
+
 }  // namespace
 
 TEST_CASE("a message goes to the handler of its kind, whole and with its sender") {
   fake_host::FakeHost host;
-  Dispatcher dispatcher(host);
+  Dispatcher dispatcher(host, group_of_two());
   std::vector<std::pair<std::uint32_t, std::uint64_t>> calls, replies;
   dispatcher.on(FrameKind::call, [&](WorkerId from, Message m) {
     calls.emplace_back(from.value, m.call.value);
@@ -29,23 +34,27 @@ TEST_CASE("a message goes to the handler of its kind, whole and with its sender"
   dispatcher.on_message({3}, message_of(FrameKind::call, 9));
   CHECK((calls == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{3, 7}, {3, 9}}));
   CHECK((replies == std::vector<std::pair<std::uint32_t, std::uint64_t>>{{4, 8}}));
-  CHECK(host.logged.empty());
+  CHECK(host.logged.all().empty());
 }
 
 TEST_CASE("a message of a kind that nobody handles is logged and dropped") {
   fake_host::FakeHost host;
-  Dispatcher dispatcher(host);
+  Dispatcher dispatcher(host, group_of_two());
   dispatcher.on_message({1}, message_of(FrameKind::gradient));
   dispatcher.on_message({1}, message_of(static_cast<FrameKind>(0x7f)));
   dispatcher.on_message({1}, message_of(static_cast<FrameKind>(0x80)));
   dispatcher.on_message({1}, message_of(static_cast<FrameKind>(0xffff)));
-  CHECK(host.logged.size() == 4);
-  CHECK((host.logged[0].first == LogLevel::warning));
+  auto const logged = host.logged.all();
+  REQUIRE(logged.size() == 4);
+  CHECK((logged[0].level == LogLevel::warning));
+  CHECK(logged[0].fields.at("kind") == "0x40");
+  CHECK(logged[0].fields.at("peer") == "ps0");
+  CHECK(logged[3].fields.at("kind") == "0xffff");
 }
 
 TEST_CASE("a handler that throws is logged, and the next message is handled") {
   fake_host::FakeHost host;
-  Dispatcher dispatcher(host);
+  Dispatcher dispatcher(host, group_of_two());
   int handled = 0;
   dispatcher.on(FrameKind::call, [&](WorkerId, Message) {
     if (++handled == 1) throw std::runtime_error("first");
@@ -53,13 +62,15 @@ TEST_CASE("a handler that throws is logged, and the next message is handled") {
   dispatcher.on_message({1}, message_of(FrameKind::call));
   dispatcher.on_message({1}, message_of(FrameKind::call));
   CHECK(handled == 2);
-  REQUIRE(host.logged.size() == 1);
-  CHECK(host.logged[0].second.find("first") != std::string::npos);
+  auto const logged = host.logged.all();
+  REQUIRE(logged.size() == 1);
+  CHECK((logged[0].level == LogLevel::error));
+  CHECK((logged[0].fields == log_book::Fields{{"kind", "0x10"}, {"peer", "ps0"}, {"reason", "first"}}));
 }
 
 TEST_CASE("every room learns of a lost peer, even if one of them throws") {
   fake_host::FakeHost host;
-  Dispatcher dispatcher(host);
+  Dispatcher dispatcher(host, group_of_two());
   std::vector<int> order;
   for (int room : {1, 2, 3}) {
     dispatcher.on_peer_lost([&order, room](WorkerId peer, error_code why) {
@@ -71,12 +82,13 @@ TEST_CASE("every room learns of a lost peer, even if one of them throws") {
   }
   dispatcher.on_peer_lost({5}, errc::closed);
   CHECK((order == std::vector{1, 2, 3}));
-  CHECK(host.logged.size() == 1);
+  REQUIRE(host.logged.all().size() == 1);
+  CHECK(host.logged.all()[0].fields.at("reason") == "second");
 }
 
 TEST_CASE("payloads land where the serializer says, or nowhere without memory") {
   fake_host::FakeHost host;
-  Dispatcher dispatcher(host);
+  Dispatcher dispatcher(host, group_of_two());
   std::vector<std::uint64_t> const lengths{10, 0, 300};
   auto const landing = dispatcher.landing({}, {}, lengths);
   REQUIRE(landing.size() == 3);
@@ -86,5 +98,6 @@ TEST_CASE("payloads land where the serializer says, or nowhere without memory") 
   CHECK(host.landed_for_devices);
   host.landing_fails = true;
   CHECK(dispatcher.landing({}, {}, lengths).empty());
-  CHECK(host.logged.size() == 1);
+  REQUIRE(host.logged.all().size() == 1);
+  CHECK(host.logged.all()[0].text == "no memory for a message");
 }

@@ -4,12 +4,13 @@
 
 #include <deque>
 #include <mutex>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <distgrad/rpc/host.hpp>
 #include <distgrad/serialize/serializer.hpp>
+
+#include "../observe/log_book.hpp"
 
 namespace fake_host {
 
@@ -41,9 +42,7 @@ class FakeHost : public distgrad::Host {
   distgrad::DeviceRoutes const& routes() const override { return device_routes; }
   void place(std::span<at::Tensor>, std::span<c10::Device const>) override {}
   distgrad::TimeSource const& clock() const override { return clock_; }
-  void log(distgrad::LogLevel level, std::string_view text) const noexcept override {
-    logged.emplace_back(level, text);
-  }
+  distgrad::Log const& log() const noexcept override { return log_; }
   void post(distgrad::unique_function<void()> continuation) override {
     tasks.push_back(std::move(continuation));
   }
@@ -57,7 +56,7 @@ class FakeHost : public distgrad::Host {
 
   std::vector<std::pair<distgrad::WorkerId, distgrad::Message>> sent;
   std::deque<distgrad::unique_function<void()>> tasks;
-  mutable std::vector<std::pair<distgrad::LogLevel, std::string>> logged;
+  log_book::LogBook logged;
   int wakes = 0;
   distgrad::DeviceRoutes device_routes;
   bool landing_fails = false;
@@ -65,6 +64,7 @@ class FakeHost : public distgrad::Host {
 
  private:
   distgrad::TimeSource clock_;
+  distgrad::Log log_{logged.sink(), distgrad::LogLevel::debug, "w0"};
 };
 
 }  // namespace fake_host

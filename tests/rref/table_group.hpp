@@ -34,9 +34,10 @@ struct FakeHost final : Host {
   DeviceRoutes const& routes() const override { return device_routes; }
   void place(std::span<at::Tensor>, std::span<c10::Device const>) override {}
   TimeSource const& clock() const override { return time; }
-  void log(LogLevel, std::string_view) const noexcept override {}
+  Log const& log() const noexcept override { return no_log; }
 
   TimeSource time;
+  Log no_log;
   DeviceRoutes device_routes;
   std::deque<std::pair<WorkerId, Message>> sent;
   std::deque<unique_function<void()>> tasks;

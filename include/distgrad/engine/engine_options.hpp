@@ -72,7 +72,11 @@ struct EngineOptions {
   DeviceMaps device_maps = {};
   /// Sizes this worker accepts from its peers.
   FrameLimits limits = {};
+  /// Where the log goes: any function that takes a `LogRecord`, such as `log_json_to(file)`; nowhere
+  /// if empty.
   LogSink log = log_to_stderr;
+  /// Less important records are not even made.
+  LogLevel log_level = LogLevel::warning;
   /// Whether calls, traffic, passes and tasks are counted: what `Worker::metrics_text` and a
   /// `LiveServer` show.
   bool metrics = false;

@@ -105,7 +105,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   /// For whoever watches: the part as it is now. Only with an observer.
   PassRecord record() const;
-  /// The part is over. @param fallback why, if the protocol knows of no error.
+  /// The part is over: tells whoever watches, and the log if it failed.
+  /// @param fallback why, if the protocol knows of no error.
   void end_watch(error_code const& fallback);
 
  private:
@@ -161,6 +162,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   void await_end();
   void throw_if_failed() const;
   std::string awaited_text() const;
+  void log_failure(WireError const& error) const;
 
   template <class Condition>
   bool wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Condition condition);

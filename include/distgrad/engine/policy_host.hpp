@@ -4,7 +4,6 @@
 #include <concepts>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include <distgrad/observe/observer.hpp>
@@ -28,8 +27,7 @@ class PolicyHost final : public Host {
     typename Transport::Options transport;
     typename Queues::Options queues;
     typename Serializer::Options serializer;
-    std::string worker;
-    LogSink log;
+    Log log;
     std::shared_ptr<TimeSource const> clock;
   };
 
@@ -37,7 +35,6 @@ class PolicyHost final : public Host {
       : transport(std::move(options.transport)),
         queues(std::move(options.queues)),
         serializer(std::move(options.serializer)),
-        worker_(std::move(options.worker)),
         log_(std::move(options.log)),
         clock_(options.clock ? std::move(options.clock) : std::make_shared<TimeSource const>()) {
     if (!std::span<c10::Stream const>(queues.streams()).empty()) devices_ = &order;
@@ -97,13 +94,7 @@ class PolicyHost final : public Host {
   }
   TimeSource const& clock() const override { return *clock_; }
   Observer* observer() const noexcept override { return observer_.get(); }
-  void log(LogLevel level, std::string_view text) const noexcept override {
-    try {
-      if (log_) log_({level, worker_, text});
-    } catch (...) {
-      // A sink that throws loses its record; there is nobody else to tell.
-    }
-  }
+  Log const& log() const noexcept override { return log_; }
 
   void post(unique_function<void()> continuation) override {
     if (interceptor_.load()) {
@@ -156,8 +147,7 @@ class PolicyHost final : public Host {
     }
   }
 
-  std::string worker_;
-  LogSink log_;
+  Log log_;
   std::shared_ptr<TimeSource const> clock_;
   std::atomic<Interceptor*> interceptor_{nullptr};
   std::atomic<Engine*> engine_{nullptr};

@@ -80,6 +80,7 @@ class RpcAgent {
 
   /// What waits to be sent is counted for DISTGRAD_MAX_UNSENT_BYTES.
   void send(WorkerId to, Message message, SendCompletion done);
+  void log_lost(WorkerId peer, error_code why) const;
   void on_call(WorkerId from, Message message);
   void on_answer(std::string_view function, std::exception_ptr error, WorkerId from,
                  Message message, OnResult& on_result,

@@ -4,8 +4,8 @@
 
 #include <distgrad/config.hpp>
 #include <distgrad/core/unique_function.hpp>
-#include <distgrad/observe/log.hpp>
 #include <distgrad/rpc/host.hpp>
+#include <distgrad/rpc/membership.hpp>
 #include <distgrad/transport/concept.hpp>
 
 namespace distgrad {
@@ -17,7 +17,8 @@ class Dispatcher final : public MessageSink {
   using Handler = unique_function<void(WorkerId from, Message message)>;
   using PeerHandler = unique_function<void(WorkerId peer, error_code why)>;
 
-  explicit Dispatcher(Host& host) : host_(host), observer_(host.observer()) {}
+  Dispatcher(Host& host, Membership const& membership)
+      : host_(host), membership_(membership), observer_(host.observer()) {}
 
   void on(FrameKind kind, Handler handler) { handlers_[index(kind)] = std::move(handler); }
   void on_peer_lost(PeerHandler handler) { peer_handlers_.push_back(std::move(handler)); }
@@ -31,6 +32,7 @@ class Dispatcher final : public MessageSink {
   static std::size_t index(FrameKind kind) { return static_cast<std::size_t>(kind); }
 
   Host& host_;
+  Membership const& membership_;
   Observer* const observer_;
   std::array<Handler, 0x80> handlers_;
   std::vector<PeerHandler> peer_handlers_;

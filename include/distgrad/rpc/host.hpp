@@ -50,7 +50,8 @@ class Host : public FutureHost {
   /// Device queue: orders work on the devices of this engine; null if there are none.
   StreamOrder* streams() const { return static_cast<StreamOrder*>(devices()); }
   virtual TimeSource const& clock() const = 0;
-  virtual void log(LogLevel level, std::string_view text) const noexcept = 0;
+  /// Where all rooms write what no caller can be told.
+  virtual Log const& log() const noexcept = 0;
   /// Who watches this engine; null if nobody does. Fixed before the engine starts.
   virtual Observer* observer() const noexcept { return nullptr; }
 

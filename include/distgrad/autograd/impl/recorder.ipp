@@ -94,7 +94,8 @@ DISTGRAD_DECL void Recorder::release(ContextId id) noexcept {
       agent_.host().send(worker, Message{.kind = FrameKind::context_release, .metadata = out.take()});
     }
   } catch (std::exception const& e) {
-    agent_.host().log(LogLevel::error, "releasing context " + to_string(id) + ": " + e.what());
+    agent_.host().log().write(LogLevel::error, "autograd", "a context could not be released",
+                              {{"context", to_string(id)}, {"reason", e.what()}});
   }
 }
 

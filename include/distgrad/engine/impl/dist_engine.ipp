@@ -127,6 +127,18 @@ inline std::vector<WorkerInfo> infos_of(std::vector<PeerAddress> const& group) {
   return infos;
 }
 
+inline void log_group(Log const& log, WorkerInfo const& self,
+                      std::vector<PeerAddress> const& group) {
+  log.write(LogLevel::info, "engine", "the group is complete",
+            {{"rank", std::uint64_t(self.id.value)}, {"world_size", group.size()}});
+  for (auto const& peer : group) {
+    log.write(LogLevel::debug, "engine", "a peer joined",
+              {{"peer", peer.info.name},
+               {"rank", std::uint64_t(peer.info.id.value)},
+               {"endpoint", peer.endpoint}});
+  }
+}
+
 }  // namespace detail
 
 template <class Transport, class Queues, class Serializer>
@@ -141,12 +153,13 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
   }
   host_ = std::make_shared<Host>(typename Host::Options{
       std::move(options.transport), std::move(options.queues), std::move(options.serializer),
-      options.name, options.log, options.clock});
+      Log(options.log, options.log_level, options.name), options.clock});
 
   PeerAddress const self{{options.name, WorkerId{std::uint32_t(options.rank)},
                           Incarnation{std::random_device()()}},
                          host_->transport.local_endpoint(),
                          DeviceProfile::of(options.device_maps).encode()};
+  host_->log().write(LogLevel::info, "engine", "listening", {{"endpoint", self.endpoint}});
   auto rendezvous = options.rendezvous;
   if (!rendezvous && options.world_size > 1) {
     rendezvous = TcpRendezvous({.master_address = options.master_addr,
@@ -176,6 +189,7 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
                           .sink = &core().agent().dispatcher(),
                           .limits = options.limits,
                           .job_secret = options.job_secret});
+  detail::log_group(host_->log(), self.info, group);
   if constexpr (!Queues::is_inline) io_thread_ = std::thread([this] { turns_->run(); });
 }
 
@@ -218,6 +232,7 @@ void DistEngine<Transport, Queues, Serializer>::stop() noexcept {
     host_->queues.stop();
     host_->detach();
     if constexpr (!Queues::is_inline) write_trace();
+    host_->log().write(LogLevel::info, "engine", "the engine ended");
   });
 }
 
@@ -226,9 +241,10 @@ void DistEngine<Transport, Queues, Serializer>::write_trace() noexcept {
   if (!trace_file_) return;
   try {
     trace_file_.write(trace());
-    host_->log(LogLevel::info, "wrote the trace to '" + trace_file_.path() + "'");
+    host_->log().write(LogLevel::info, "engine", "wrote the trace", {{"path", trace_file_.path()}});
   } catch (std::exception const& e) {
-    host_->log(LogLevel::error, std::string("no trace was written: ") + e.what());
+    host_->log().write(LogLevel::error, "engine", "no trace was written",
+                       {{"path", trace_file_.path()}, {"reason", e.what()}});
   }
 }
 

@@ -71,6 +71,7 @@ DISTGRAD_DECL Future<void> EngineCore::leave() {
   if (closed_) give_up_leaving();
   auto const sends = barrier_.want_to_leave();
   lock.unlock();
+  agent_.host().log().write(LogLevel::info, "engine", "shutdown began");
   carry_out(sends);
   agent_.host().wake();
   return left_->future();

@@ -154,10 +154,23 @@ DISTGRAD_DECL PassRecord Pass::record() const {
 }
 
 DISTGRAD_DECL void Pass::end_watch(error_code const& fallback) {
-  if (!probe_) return;
-  std::lock_guard lock(mutex_);
+  if (!probe_ && !agent_.host().log().wants(LogLevel::info)) return;
+  std::unique_lock lock(mutex_);
   auto const counts = protocol_.own_status(0);
-  probe_.end(counts.sent, counts.received, protocol_.error() ? protocol_.error()->code : fallback);
+  auto const error = protocol_.error().value_or(WireError{fallback, {}, {}, {}, {}});
+  probe_.end(counts.sent, counts.received, error.code);
+  lock.unlock();  // nobody knows what a sink does
+  if (error.code) log_failure(error);
+}
+
+DISTGRAD_DECL void Pass::log_failure(WireError const& error) const {
+  agent_.host().log().write(LogLevel::info, "engine", "a backward pass failed",
+                            {{"pass", to_string(id_)},
+                             {"role", is_initiator() ? "initiator" : "participant"},
+                             {"error", error_name(error.code)},
+                             {"origin", error.worker},
+                             {"node", error.function},
+                             {"reason", error.text}});
 }
 
 DISTGRAD_DECL std::string Pass::awaited_text() const {

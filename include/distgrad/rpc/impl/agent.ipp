@@ -14,12 +14,22 @@ DISTGRAD_DECL RpcAgent::RpcAgent(std::shared_ptr<Host> host, Membership membersh
       membership_(std::move(membership)),
       rpc_timeout_(rpc_timeout),
       caller_(membership_, host_->clock()),
-      dispatcher_(*host_) {
+      dispatcher_(*host_, membership_) {
   dispatcher_.on(FrameKind::call, [this](WorkerId from, Message m) { on_call(from, std::move(m)); });
   for (auto kind : {FrameKind::reply, FrameKind::error_reply}) {
     dispatcher_.on(kind, [this](WorkerId from, Message m) { caller_.answered(from, std::move(m)); });
   }
+  dispatcher_.on_peer_lost([this](WorkerId peer, error_code why) { log_lost(peer, why); });
   dispatcher_.on_peer_lost([this](WorkerId peer, error_code why) { caller_.fail_peer(peer, why); });
+}
+
+DISTGRAD_DECL void RpcAgent::log_lost(WorkerId peer, error_code why) const {
+  auto const name = membership_.name(peer);
+  if (why == errc::closed) {
+    return host_->log().write(LogLevel::info, "rpc", "a peer left", {{"peer", name}});
+  }
+  host_->log().write(LogLevel::warning, "rpc", "a peer was lost",
+                     {{"peer", name}, {"error", error_name(why)}, {"reason", why.message()}});
 }
 
 DISTGRAD_DECL void RpcAgent::set_rpc_timeout(std::chrono::nanoseconds timeout) {
@@ -284,11 +294,18 @@ DISTGRAD_DECL void RpcAgent::answer_error(WorkerId to, CallId call, std::string_
     Writer out;
     write_error(out, {report.code, membership_.self().name, std::string(function), call,
                       report.text});
-    host_->log(LogLevel::info, "'" + std::string(function) + "', called by worker '" +
-                                   membership_.name(to) + "', failed: " + report.text);
+    if (host_->log().wants(LogLevel::info)) {
+      host_->log().write(LogLevel::info, "rpc", "a function failed",
+                         {{"function", function},
+                          {"peer", membership_.name(to)},
+                          {"call", call.value},
+                          {"error", error_name(report.code)},
+                          {"reason", report.text}});
+    }
     host_->send(to, Message{.kind = FrameKind::error_reply, .call = call, .metadata = out.take()});
   } catch (std::exception const& e) {
-    host_->log(LogLevel::error, std::string("an error could not be reported: ") + e.what());
+    host_->log().write(LogLevel::error, "rpc", "an error could not be reported to the caller",
+                       {{"function", function}, {"call", call.value}, {"reason", e.what()}});
   }
 }
 

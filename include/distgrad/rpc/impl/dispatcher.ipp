@@ -1,9 +1,21 @@
 #pragma once
+#include <cstdio>
+
 #include <distgrad/observe/observer.hpp>
 #include <distgrad/rpc/dispatcher.hpp>
 #include <distgrad/rpc/traffic.hpp>
 
 namespace distgrad {
+namespace detail {
+
+/// As docs/wire-format.md lists them.
+inline std::string kind_text(FrameKind kind) {
+  char text[8];
+  std::snprintf(text, sizeof text, "0x%02x", unsigned(kind) & 0xffff);
+  return text;
+}
+
+}  // namespace detail
 
 DISTGRAD_DECL std::vector<Buffer> Dispatcher::landing(
     FrameHeader const& header, std::span<std::byte const>,
@@ -11,24 +23,28 @@ DISTGRAD_DECL std::vector<Buffer> Dispatcher::landing(
   try {
     return host_.landing(lengths, header.flags & device_flag);
   } catch (std::exception const& e) {
-    host_.log(LogLevel::error, std::string("no memory for a message: ") + e.what());
+    host_.log().write(LogLevel::error, "rpc", "no memory for a message",
+                      {{"bytes", header.payload_bytes}, {"reason", e.what()}});
     return {};
   }
 }
 
 DISTGRAD_DECL void Dispatcher::on_message(WorkerId from, Message message) noexcept {
-  auto const kind = index(message.kind);
-  if (observer_) observer_->received(from, traffic_kind(message.kind), frame_bytes(message));
+  auto const kind = message.kind;
+  if (observer_) observer_->received(from, traffic_kind(kind), frame_bytes(message));
   try {
-    if (kind < handlers_.size() && handlers_[kind]) {
-      handlers_[kind](from, std::move(message));
+    if (index(kind) < handlers_.size() && handlers_[index(kind)]) {
+      handlers_[index(kind)](from, std::move(message));
     } else {
-      host_.log(LogLevel::warning, "ignored a message of unknown kind " + std::to_string(kind) +
-                                       " from rank " + to_string(from));
+      host_.log().write(
+          LogLevel::warning, "rpc", "ignored a message of an unknown kind",
+          {{"kind", detail::kind_text(kind)}, {"peer", membership_.name(from)}});
     }
   } catch (std::exception const& e) {
-    host_.log(LogLevel::error, "handling a message of kind " + std::to_string(kind) +
-                                   " from rank " + to_string(from) + " failed: " + e.what());
+    host_.log().write(LogLevel::error, "rpc", "a message could not be handled",
+                      {{"kind", detail::kind_text(kind)},
+                       {"peer", membership_.name(from)},
+                       {"reason", e.what()}});
   }
 }
 
@@ -38,7 +54,8 @@ DISTGRAD_DECL void Dispatcher::on_peer_lost(WorkerId peer, error_code why) noexc
     try {
       handler(peer, why);
     } catch (std::exception const& e) {
-      host_.log(LogLevel::error, std::string("handling a lost peer failed: ") + e.what());
+      host_.log().write(LogLevel::error, "rpc", "the loss of a peer could not be handled",
+                        {{"peer", membership_.name(peer)}, {"reason", e.what()}});
     }
   }
 }
