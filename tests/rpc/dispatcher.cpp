@@ -1,5 +1,7 @@
 #include <distgrad/rpc/dispatcher.hpp>
 
+#include <distgrad/rpc/agent.hpp>
+
 #include "fake_host.hpp"
 
 #include <doctest/doctest.h>
@@ -65,7 +67,8 @@ TEST_CASE("a handler that throws is logged, and the next message is handled") {
   auto const logged = host.logged.all();
   REQUIRE(logged.size() == 1);
   CHECK((logged[0].level == LogLevel::error));
-  CHECK((logged[0].fields == log_book::Fields{{"kind", "0x10"}, {"peer", "ps0"}, {"reason", "first"}}));
+  CHECK((logged[0].fields ==
+         log_book::Fields{{"kind", "0x10"}, {"peer", "ps0"}, {"reason", "first"}}));
 }
 
 TEST_CASE("every room learns of a lost peer, even if one of them throws") {
@@ -100,4 +103,19 @@ TEST_CASE("payloads land where the serializer says, or nowhere without memory") 
   CHECK(dispatcher.landing({}, {}, lengths).empty());
   REQUIRE(host.logged.all().size() == 1);
   CHECK(host.logged.all()[0].text == "no memory for a message");
+}
+
+TEST_CASE("a peer that was lost is logged as a warning, one that left is not") {
+  auto const host = std::make_shared<fake_host::FakeHost>();
+  RpcAgent agent(host, group_of_two(), std::chrono::seconds(60));
+  agent.dispatcher().on_peer_lost({1}, errc::peer_lost);
+  agent.dispatcher().on_peer_lost({1}, errc::closed);
+  auto const logged = host->logged.all();
+  REQUIRE(logged.size() == 2);
+  CHECK((logged[0].level == LogLevel::warning));
+  CHECK(logged[0].text == "a peer was lost");
+  CHECK(logged[0].fields.at("peer") == "ps0");
+  CHECK(logged[0].fields.at("error") == "peer_lost");
+  CHECK((logged[1].level == LogLevel::info));
+  CHECK(logged[1].text == "a peer left");
 }

@@ -132,6 +132,7 @@ inline void log_group(Log const& log, WorkerInfo const& self,
   log.write(LogLevel::info, "engine", "the group is complete",
             {{"rank", std::uint64_t(self.id.value)}, {"world_size", group.size()}});
   for (auto const& peer : group) {
+    if (peer.info.id == self.id) continue;
     log.write(LogLevel::debug, "engine", "a peer joined",
               {{"peer", peer.info.name},
                {"rank", std::uint64_t(peer.info.id.value)},
