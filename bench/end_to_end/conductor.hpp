@@ -13,11 +13,11 @@
 
 namespace bench {
 
-/// One line of the result: what is measured, and how far below libtorch it shall be.
+/// One line of the result: what is measured, and how it shall compare with the reference.
 struct Row {
   std::string label;        // for people: "4 B"
   std::string json_fields;  // for programs: "\"size_bytes\":4"
-  double target_ratio = 0;  // of every ratio to torch; 0: no target
+  double target_ratio = 0;  // of every ratio to the reference; 0: no target
 };
 
 /// A benchmark program: its rows, who takes part, and what their processes run.
@@ -26,7 +26,8 @@ struct Program {
   std::vector<Row> rows;
   std::vector<std::string> contestants;
   std::size_t own = 1;  // so many of them are ours; ratios compare each with those behind it
-  std::string absent;   // says who cannot take part, and why
+  std::string reference = "torch";  // the contestant that targets speak of
+  std::string absent;               // says who cannot take part, and why
   std::function<void(Role const&)> run_role;
   bool measure_idle = false;
   /// Rows without contestants, measured in the conductor when all contestants are gone.
@@ -99,21 +100,22 @@ class Conductor {
       if (!std::isnan(us[i])) human += "  " + one.name() + " " + number(us[i]) + " us";
     }
     for (std::size_t i = 0; i < program_.own; ++i)
-      for (std::size_t k = i + 1; k < us.size(); ++k) human += add_ratio(json, row, us, i, k);
+      for (std::size_t k = i + 1; k < us.size(); ++k) human += add_ratio(json, row, rounds, i, k);
     json.add("rounds", static_cast<double>(rounds.played.size())).add("quiet", rounds.quiet);
     json.print();
     std::fprintf(stderr, "%s%s\n", human.c_str(), rounds.quiet ? "" : "  [the machine was busy]");
   }
 
+  /// The median of the rounds' ratios: what drifts from round to round is no part of it.
   /// @return what people are told.
-  std::string add_ratio(JsonLine& json, Row const& row, std::vector<double> const& us,
-                        std::size_t of, std::size_t to) {
-    double const ratio = us[of] / us[to];
-    if (std::isnan(ratio)) return {};
+  std::string add_ratio(JsonLine& json, Row const& row, Rounds<Round> const& rounds, std::size_t of,
+                        std::size_t to) {
+    if (!contestants_[of]->failure().empty() || !contestants_[to]->failure().empty()) return {};
+    double const ratio = rounds.median_of([&](Round const& r) { return r[of] / r[to]; });
     auto const &one = contestants_[of]->name(), &other = contestants_[to]->name();
     json.add(one + "_over_" + other, ratio);
     std::string const what = one + " / " + other;
-    bool const has_target = other == "torch" && row.target_ratio > 0;
+    bool const has_target = other == program_.reference && row.target_ratio > 0;
     return "  " + what + " " + number(ratio) +
            (has_target ? targets_.check(program_.name + ", " + row.label + ", " + what, ratio,
                                         row.target_ratio)

@@ -3,7 +3,7 @@
 
 #include <distgrad/queue/cpu_queues.hpp>
 
-int main() {
-  return footprint::run_profile<
-      distgrad::DistEngine<distgrad::TcpTransport, distgrad::CpuQueues>>();
+int main(int, char** argv) {
+  using Engine = distgrad::DistEngine<distgrad::TcpTransport, distgrad::CpuQueues>;
+  return footprint::run_both(argv[1], footprint::run<Engine>);
 }

@@ -3,7 +3,7 @@
 
 #include <distgrad/queue/inline_queues.hpp>
 
-int main() {
-  return footprint::run_profile<
-      distgrad::DistEngine<distgrad::TcpTransport, distgrad::InlineQueues>>();
+int main(int, char** argv) {
+  using Engine = distgrad::DistEngine<distgrad::TcpTransport, distgrad::InlineQueues>;
+  return footprint::run_both(argv[1], footprint::run<Engine>);
 }

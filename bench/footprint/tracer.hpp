@@ -17,18 +17,18 @@ struct Trace {
   /// What it wrote to standard output.
   std::string output;
   int status = 0;
-  /// System calls between `mark(part)` and `mark(0)`.
+  /// System calls of each part of `measure.hpp`.
   std::map<long, long> calls;
 };
 
 class Tracer {
  public:
   /// @throws std::runtime_error when the system does not allow it.
-  Trace run(std::string const& path) {
+  Trace run(std::string const& path, std::string const& argument) {
     int pipe[2];
     if (::pipe(pipe) != 0) throw std::runtime_error("no pipe");
     main_ = ::fork();
-    if (main_ == 0) start(path, pipe);
+    if (main_ == 0) start(path, argument, pipe);
     ::close(pipe[1]);
     follow();
     char bytes[4096];
@@ -40,12 +40,13 @@ class Tracer {
   }
 
  private:
-  [[noreturn]] static void start(std::string const& path, int const (&pipe)[2]) {
+  [[noreturn]] static void start(std::string const& path, std::string const& argument,
+                                 int const (&pipe)[2]) {
     ::dup2(pipe[1], STDOUT_FILENO);
     ::close(pipe[0]);
     ::close(pipe[1]);
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0) {
-      ::execl(path.c_str(), path.c_str(), static_cast<char*>(nullptr));
+      ::execl(path.c_str(), path.c_str(), argument.c_str(), static_cast<char*>(nullptr));
     }
     ::_exit(126);
   }
