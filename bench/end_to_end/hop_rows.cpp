@@ -1,5 +1,6 @@
 #include <distgrad/distgrad.hpp>
 
+#include "../support/one_core.hpp"
 #include "../support/rounds.hpp"
 #include "counting_transport.hpp"
 #include "hop_rows.hpp"
@@ -7,8 +8,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <sched.h>
 
 namespace hops {
 
@@ -253,30 +252,6 @@ class HopBench {
   FrameCounts const& counts_;
   bool quick_;
   Targets& targets_;
-};
-
-/// Keeps the calling thread, and those it starts meanwhile, on one core.
-class OneCore {
- public:
-  explicit OneCore(bool wanted) {
-    if (!wanted) return;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(::sched_getcpu(), &one);
-    if (::sched_getaffinity(0, sizeof all_, &all_) != 0 ||
-        ::sched_setaffinity(0, sizeof one, &one) != 0)
-      fail("cannot stay on one core");
-    is_active_ = true;
-  }
-  ~OneCore() {
-    if (is_active_) ::sched_setaffinity(0, sizeof all_, &all_);
-  }
-  OneCore(OneCore const&) = delete;
-  OneCore& operator=(OneCore const&) = delete;
-
- private:
-  cpu_set_t all_;
-  bool is_active_ = false;
 };
 
 template <std::size_t Workers, class Transport>
