@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+namespace context_graph_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -130,3 +132,5 @@ TEST_CASE("of fast contexts a few a second are kept, the same on every worker") 
   CHECK(kept <= 100);
   CHECK(both * 2 >= kept);
 }
+
+}  // namespace context_graph_tests

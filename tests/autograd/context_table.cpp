@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+namespace context_table_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -86,3 +88,5 @@ TEST_CASE_FIXTURE(Fixture, "each thread has a current context of its own for eac
   CHECK(table.install(nullptr) == nullptr);
   CHECK(other.install(nullptr) == other_context);
 }
+
+}  // namespace context_table_tests

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <thread>
 
+namespace dist_autograd_context_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -78,3 +80,5 @@ TEST_CASE("passes of a context are numbered from one, whatever thread asks") {
   std::ranges::sort(numbers);
   for (std::uint32_t i = 0; i < 40; ++i) CHECK(numbers[i] == i + 1);
 }
+
+}  // namespace dist_autograd_context_tests

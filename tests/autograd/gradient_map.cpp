@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+namespace gradient_map_tests {
+
 namespace {
 
 using distgrad::GradientMap;
@@ -188,3 +190,5 @@ TEST_CASE("a gradient that cannot be added leaves the map as it was") {
   CHECK_FALSE(map.contains(b));
   CHECK(map.size() == 1);
 }
+
+}  // namespace gradient_map_tests

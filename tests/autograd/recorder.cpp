@@ -8,6 +8,8 @@
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
 
+namespace recorder_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -196,3 +198,5 @@ TEST_CASE_FIXTURE(Fixture, "the recorder installs contexts as the state of a thr
   CHECK(sender.recorder.current() == context);
   CHECK(sender.recorder.install(nullptr) == context);
 }
+
+}  // namespace recorder_tests

@@ -7,6 +7,8 @@
 
 #include <string>
 
+namespace recv_rpc_backward_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -57,3 +59,5 @@ TEST_CASE("an ordinary backward that reaches a recv function says what to call i
   CHECK(text.find("distributed autograd context " + to_string(context)) != std::string::npos);
   CHECK(text.find("worker 1") != std::string::npos);
 }
+
+}  // namespace recv_rpc_backward_tests

@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 
+namespace send_rpc_backward_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -60,3 +62,5 @@ TEST_CASE("an output of a node with several is reached by its number") {
   CHECK(send->next_edges()[0].input_nr == 2);
   CHECK(send->next_edges()[1].input_nr == 0);
 }
+
+}  // namespace send_rpc_backward_tests

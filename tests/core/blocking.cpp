@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+namespace blocking_tests {
+
 namespace {
 
 struct Counting : distgrad::BlockingObserver {
@@ -63,3 +65,5 @@ TEST_CASE("an observer belongs to one thread and to its scope") {
 }
 
 }  // namespace
+
+}  // namespace blocking_tests

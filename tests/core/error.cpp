@@ -10,6 +10,8 @@
 
 #include <distgrad/core/exception.hpp>
 
+namespace error_tests {
+
 using namespace distgrad;
 
 static_assert(std::is_base_of_v<Error, RemoteError>);
@@ -150,3 +152,5 @@ TEST_CASE("describing no exception is success") {
   CHECK_FALSE(nothing.code.failed());
   CHECK(nothing.text.empty());
 }
+
+}  // namespace error_tests

@@ -14,6 +14,8 @@
 
 #include <distgrad/core/blocking.hpp>
 
+namespace future_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -286,3 +288,5 @@ TEST_CASE("only a wait that sleeps counts as blocking") {
   CHECK(observer.entered == 1);
   CHECK(observer.left == 1);
 }
+
+}  // namespace future_tests

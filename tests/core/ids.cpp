@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
+namespace ids_tests {
+
 using namespace distgrad;
 
 static_assert(!std::is_convertible_v<ContextId, AutogradMessageId>);
@@ -113,3 +115,5 @@ TEST_CASE("equal passes hash alike, and every field of a pass counts") {
   CHECK(std::unordered_set<PassId>{pass, same, other_context, other_initiator, other_sequence}
             .size() == 4);
 }
+
+}  // namespace ids_tests

@@ -2,6 +2,8 @@
 //
 #include <doctest/doctest.h>
 
+namespace services_tests {
+
 namespace {
 
 struct A {
@@ -40,3 +42,5 @@ TEST_CASE("two locators know nothing of one another") {
 }
 
 }  // namespace
+
+}  // namespace services_tests

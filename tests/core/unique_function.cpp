@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+namespace unique_function_tests {
+
 using distgrad::unique_function;
 
 namespace {
@@ -131,3 +133,5 @@ TEST_CASE("a callable whose move may throw is not moved with its holder") {
   unique_function<int()> b = std::move(a);
   CHECK(b() == moves_to_construct);
 }
+
+}  // namespace unique_function_tests

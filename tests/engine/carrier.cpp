@@ -12,6 +12,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
+namespace carrier_tests {
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -110,3 +112,5 @@ TEST_CASE("Engine::queue_callback works inside a carrier and is called at its en
   CHECK(executor.is_complete());
   CHECK(called == 1);
 }
+
+}  // namespace carrier_tests

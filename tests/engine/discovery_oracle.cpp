@@ -12,6 +12,8 @@
 #include <map>
 #include <random>
 
+namespace discovery_oracle_tests {
+
 using namespace abstract_graph;
 
 namespace {
@@ -237,3 +239,5 @@ TEST_CASE("asking on finds what brute force and null propagation find, in any or
   CHECK(with_unused > graphs_to_try() / 2);
   CHECK(with_cycles > graphs_to_try() / 4);
 }
+
+}  // namespace discovery_oracle_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace discovery_protocol_tests {
+
 using namespace protocol_words;
 
 namespace {
@@ -182,3 +184,5 @@ TEST_CASE("a message named twice in one question counts once") {
   auto part = participant();
   CHECK((part.discover(w0, 1, {sent_by(w1, 1), sent_by(w1, 1)}) == Messages{sent_by(w1, 1)}));
 }
+
+}  // namespace discovery_protocol_tests

@@ -18,6 +18,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+namespace executor_tests {
+
 namespace {
 
 using distgrad::errc;
@@ -629,3 +631,5 @@ TEST_CASE("a node that waits for a send function is partial until the gradient c
   CHECK(executor.partial() == 0);
   CHECK(executor.gradients().find(w).equal(w.cos().mul(2)));
 }
+
+}  // namespace executor_tests

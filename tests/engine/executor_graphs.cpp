@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace executor_graphs_tests {
+
 namespace {
 
 using distgrad::Executor;
@@ -331,3 +333,5 @@ TEST_CASE("a chain of 300,000 nodes runs and is released") {
     y.reset();
   }
 }
+
+}  // namespace executor_graphs_tests

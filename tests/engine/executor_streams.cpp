@@ -14,6 +14,8 @@
 #include <ATen/ops/arange.h>
 #include <torch/csrc/autograd/autograd.h>
 
+namespace executor_streams_tests {
+
 namespace {
 
 using distgrad::StreamScope;
@@ -194,3 +196,5 @@ TEST_CASE("without devices nothing is asked of streams") {
 }
 
 }  // namespace
+
+}  // namespace executor_streams_tests

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+namespace fast_pass_simulation_tests {
+
 using namespace protocol_words;
 
 namespace {
@@ -211,3 +213,5 @@ TEST_CASE("at random: a pass that lacks a gradient is always found stuck") {
     CHECK_FALSE(simulation.everything_is_done());
   }
 }
+
+}  // namespace fast_pass_simulation_tests

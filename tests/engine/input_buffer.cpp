@@ -6,6 +6,8 @@
 
 #include <ATen/ATen.h>
 
+namespace input_buffer_tests {
+
 namespace {
 
 at::Tensor sum_of(at::Tensor first, at::Tensor second) {
@@ -85,3 +87,5 @@ TEST_CASE("a conjugated gradient is added by value") {
 TEST_CASE("gradients of different types sum in the wider one") {
   CHECK((sum_of(at::ones({3}), at::ones({3}, at::kDouble)).scalar_type() == at::kDouble));
 }
+
+}  // namespace input_buffer_tests

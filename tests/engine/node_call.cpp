@@ -10,6 +10,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 
+namespace node_call_tests {
+
 namespace {
 
 using distgrad::Node;
@@ -106,3 +108,5 @@ TEST_CASE("in anomaly mode the node that makes a nan is named") {
   node->answer = [](variable_list) { return variable_list{at::ones({2})}; };
   CHECK_NOTHROW(distgrad::call_node(*node, {}, true));
 }
+
+}  // namespace node_call_tests

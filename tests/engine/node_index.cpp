@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace node_index_tests {
+
 using distgrad::detail::NodeIndex;
 
 TEST_CASE("addresses are numbered in the order of their first insertion") {
@@ -23,3 +25,5 @@ TEST_CASE("addresses are numbered in the order of their first insertion") {
   }
   CHECK(index.find(&memory[8]) == NodeIndex::none);
 }
+
+}  // namespace node_index_tests

@@ -13,6 +13,8 @@
 #include <string>
 #include <utility>
 
+namespace pass_frames_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -301,3 +303,5 @@ TEST_CASE("a status with an absurd number of peers is refused before memory is t
     CHECK(is_refused([&] { distgrad::detail::read_status(in); }));
   }
 }
+
+}  // namespace pass_frames_tests

@@ -11,6 +11,8 @@
 #include <map>
 #include <random>
 
+namespace pass_model_tests {
+
 using namespace pass_model;
 
 namespace {
@@ -364,3 +366,5 @@ TEST_CASE("a context that is released at any point ends the pass for everybody")
     }
   });
 }
+
+}  // namespace pass_model_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace pass_protocol_tests {
+
 using namespace protocol_words;
 
 namespace {
@@ -337,3 +339,5 @@ TEST_CASE("a standstill ends the pass with what each worker waited for") {
   CHECK((pass.error()->code == errc::pass_stuck));
   CHECK((pass.last_words().at(w1).awaited.at(0) == AwaitedSend{sent_by(w1, 77), w3}));
 }
+
+}  // namespace pass_protocol_tests

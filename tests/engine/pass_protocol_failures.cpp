@@ -6,6 +6,8 @@
 
 #include <utility>
 
+namespace pass_protocol_failures_tests {
+
 using namespace protocol_words;
 
 namespace {
@@ -392,3 +394,5 @@ TEST_CASE("an abort that waits too long is given up, with its first error and wh
   CHECK(pass.error()->text == "broken");
   CHECK(pass.unanswered() == std::set{w1, w3});
 }
+
+}  // namespace pass_protocol_failures_tests

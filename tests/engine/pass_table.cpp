@@ -2,6 +2,8 @@
 
 #include "pass_table_rig.hpp"
 
+namespace pass_table_tests {
+
 using namespace pass_table_rig;
 
 TEST_CASE_FIXTURE(Fixture, "[DA-75] no pass runs after a local one") {
@@ -212,3 +214,5 @@ TEST_CASE_FIXTURE(Fixture, "a pass that started here does not begin again with a
   CHECK(table->size() == 0);
   CHECK(host->take_sent().empty());
 }
+
+}  // namespace pass_table_tests

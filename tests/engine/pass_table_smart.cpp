@@ -2,6 +2,8 @@
 
 #include "pass_table_rig.hpp"
 
+namespace pass_table_smart_tests {
+
 using namespace pass_table_rig;
 
 namespace {
@@ -306,3 +308,5 @@ TEST_CASE_FIXTURE(Smart, "the passes that are over are told apart by context and
   receive(2, discover({answer}));
   CHECK(table->size() == 1);
 }
+
+}  // namespace pass_table_smart_tests

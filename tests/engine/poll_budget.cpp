@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace poll_budget_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -66,3 +68,5 @@ TEST_CASE("the result says how long poll(2) may sleep") {
 }
 
 }  // namespace
+
+}  // namespace poll_budget_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace standstill_detector_tests {
+
 using namespace protocol_words;
 
 namespace {
@@ -164,3 +166,5 @@ TEST_CASE("a DONE takes the proof back to its beginning") {
     }
   }
 }
+
+}  // namespace standstill_detector_tests

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace call_errors_tests {
+
 namespace {
 namespace call_errors {
 
@@ -197,3 +199,5 @@ TEST_CASE_TEMPLATE("[RPC-19] a name given on one side only is unknown until the 
   call_errors::check_definitions(cluster[0], cluster[1]);
   call_errors::check_still_works(cluster[0]);
 }
+
+}  // namespace call_errors_tests

@@ -7,6 +7,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 
+namespace call_nesting_tests {
+
 namespace {
 namespace call_nesting {
 
@@ -249,3 +251,5 @@ TEST_CASE_TEMPLATE("[RPC-23] a cancelled call ends at once, and its late answer 
   rig::Cluster<2, Engine> cluster;
   check_cancel(cluster[0]);
 }
+
+}  // namespace call_nesting_tests

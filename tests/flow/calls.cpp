@@ -10,6 +10,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 
+namespace calls_tests {
+
 namespace {
 namespace calls {
 
@@ -291,3 +293,5 @@ TEST_CASE_TEMPLATE("[RPC-17] tensors keep their strides in both directions", Eng
   rig::Cluster<2, Engine> cluster;
   calls::check_strides(cluster[0]);
 }
+
+}  // namespace calls_tests

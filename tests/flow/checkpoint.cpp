@@ -10,6 +10,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace checkpoint_tests {
+
 namespace {
 
 using distgrad::checkpoint;
@@ -695,3 +697,5 @@ TEST_CASE("a second run of drawing functions leaves the random generator alone")
   CHECK(close(x.grad(), drawn));
   CHECK_FALSE(at::rand({2}).equal(before));
 }
+
+}  // namespace checkpoint_tests

@@ -12,6 +12,8 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 
+namespace completion_tests {
+
 namespace {
 namespace completion {
 
@@ -217,3 +219,5 @@ TEST_CASE_TEMPLATE("continuations and callbacks run in the context they were mad
   completion::check_no_context(cluster[0]);
   completion::check_no_context(cluster[1]);
 }
+
+}  // namespace completion_tests

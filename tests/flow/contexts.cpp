@@ -7,6 +7,8 @@
 
 #include <distgrad/core/blocking.hpp>
 
+namespace contexts_tests {
+
 using namespace distgrad;
 using rig::Layout;
 using rig::leaf;
@@ -301,3 +303,5 @@ TEST_CASE_TEMPLATE("[DA-24] continuations run in the context of their call", Eng
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(continuation);
 }
+
+}  // namespace contexts_tests

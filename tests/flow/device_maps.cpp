@@ -9,6 +9,8 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/zeros.h>
 
+namespace device_maps_tests {
+
 namespace {
 namespace device_maps {
 
@@ -361,3 +363,5 @@ TEST_CASE("a worker keeps its own tensors where they are, unless it has a map fo
 
 }  // namespace device_maps
 }  // namespace
+
+}  // namespace device_maps_tests

@@ -9,6 +9,8 @@
 
 #include <ATen/ops/arange.h>
 
+namespace devices_tests {
+
 namespace {
 namespace devices {
 
@@ -293,3 +295,5 @@ TEST_CASE("a pass that adds to gradients must wait for who reads them") {
 
 }  // namespace devices
 }  // namespace
+
+}  // namespace devices_tests

@@ -8,6 +8,8 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace fast_mode_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 using rig::leaf;
@@ -147,3 +149,5 @@ TEST_CASE_TEMPLATE("an argument without influence on the result holds nobody up"
 TEST_CASE_TEMPLATE("a slow node is not taken for a standstill", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(slow_is_not_stuck, 2ms);
 }
+
+}  // namespace fast_mode_tests

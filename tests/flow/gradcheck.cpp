@@ -28,6 +28,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+namespace gradcheck_tests {
+
 using namespace distgrad;
 using rig::Workers;
 
@@ -260,3 +262,5 @@ TEST_CASE_TEMPLATE("second derivatives of operators on another worker are those 
                    Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(second_order);
 }
+
+}  // namespace gradcheck_tests

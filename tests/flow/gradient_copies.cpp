@@ -14,6 +14,8 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace gradient_copies_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::Mode;
@@ -297,3 +299,5 @@ TEST_CASE_TEMPLATE("no gradient is copied more often than in the uncut graph", E
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(no_more_copies);
 }
+
+}  // namespace gradient_copies_tests

@@ -2,6 +2,8 @@
 // of the uncut graph.
 #include "kinds.hpp"
 
+namespace gradient_kinds_tests {
+
 using namespace rig::kinds;
 using rig::Mode;
 using rig::Workers;
@@ -79,3 +81,5 @@ TEST_CASE_TEMPLATE("tensors of every kind get the gradients of the uncut graph t
                    Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(check_kinds);
 }
+
+}  // namespace gradient_kinds_tests

@@ -9,6 +9,8 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 
+namespace gradients_tests {
+
 using namespace distgrad;
 using rig::Layout;
 using rig::leaf;
@@ -321,3 +323,5 @@ TEST_CASE_TEMPLATE("[DA-37] the unused part of a stack contributes zeros", Engin
 TEST_CASE_TEMPLATE("[DA-38] some of a function's outputs are used", Engine, DISTGRAD_ALL_ENGINES) {
   rig::on_cluster<Engine>(some_outputs);
 }
+
+}  // namespace gradients_tests

@@ -5,6 +5,8 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+namespace graph_shapes_tests {
+
 using namespace distgrad;
 using rig::Layout;
 using rig::leaf;
@@ -296,3 +298,5 @@ TEST_CASE_TEMPLATE("[DA-14] of a list for a remote value those that require grad
                    Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { list_argument(w, Mode::remote); });
 }
+
+}  // namespace graph_shapes_tests

@@ -16,6 +16,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #endif
 
+namespace hooks_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::Mode;
@@ -390,3 +392,5 @@ TEST_CASE_TEMPLATE("a hook that changes the shape of a gradient ends the pass", 
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(reshaping_hook);
 }
+
+}  // namespace hooks_tests

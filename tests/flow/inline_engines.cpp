@@ -6,6 +6,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace inline_engines_tests {
+
 namespace {
 namespace inline_engines {
 
@@ -232,3 +234,5 @@ TEST_CASE_TEMPLATE("inline engines shut down together, and alone", Engine, INLIN
     CHECK(rig::error_of([&] { late.get(); }) == errc::closed);
   }
 }
+
+}  // namespace inline_engines_tests

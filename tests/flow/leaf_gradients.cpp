@@ -8,6 +8,8 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace leaf_gradients_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 using rig::Layout;
@@ -227,3 +229,5 @@ TEST_CASE_TEMPLATE("[DA-64] sparse gradients of a remote table accumulate on its
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(embedding_bag);
 }
+
+}  // namespace leaf_gradients_tests

@@ -5,6 +5,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace membership_tests {
+
 namespace {
 namespace membership_flow {
 
@@ -318,3 +320,5 @@ TEST_CASE_TEMPLATE("a worker whose group does not come together learns who is mi
   CHECK(rig::error_of(start) == errc::timeout);
   CHECK(rig::text_of(start).find("1") != std::string::npos);
 }
+
+}  // namespace membership_tests

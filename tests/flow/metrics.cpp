@@ -10,6 +10,8 @@
 #include "../observe/exposition.hpp"
 #include "../observe/log_book.hpp"
 
+namespace metrics_tests {
+
 namespace {
 
 at::Tensor metered_twice(at::Tensor const& x) { return x.mul(2); }
@@ -316,3 +318,5 @@ TEST_CASE("an engine's log begins at warnings unless told otherwise, and its sin
   fail_on_worker1(cluster);
   CHECK(book.of("worker1", "a function failed").size() == 2);
 }
+
+}  // namespace metrics_tests

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace native_handles_tests {
+
 namespace {
 namespace native_handles {
 
@@ -145,3 +147,5 @@ TEST_CASE("an engine over TCP asks to be polled while its connections are being 
   } while (result.steps != 0);  // nobody polls worker1, which is the one that connects
   CHECK(result.next <= distgrad::Clock::now() + 10ms);
 }
+
+}  // namespace native_handles_tests

@@ -17,6 +17,8 @@
 #include <atomic>
 #include <thread>
 
+namespace optimizer_tests {
+
 using namespace distgrad;
 namespace optim = torch::optim;
 
@@ -311,3 +313,5 @@ TEST_CASE_TEMPLATE("a step in a context that was released fails", Engine, DISTGR
   auto const id = self.context().id();
   CHECK(rig::error_of([&] { optimizer.step(id); }) == errc::unknown_context);
 }
+
+}  // namespace optimizer_tests

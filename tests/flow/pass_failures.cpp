@@ -10,6 +10,8 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace pass_failures_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 using rig::leaf;
@@ -304,3 +306,5 @@ TEST_CASE_TEMPLATE("[DA-25] a context that is released ends its passes", Engine,
 TEST_CASE_TEMPLATE("[DA-42] a pass needs a context its worker knows", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(unknown_part);
 }
+
+}  // namespace pass_failures_tests

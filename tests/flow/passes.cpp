@@ -6,6 +6,8 @@
 #include <ATen/ops/linalg_multi_dot.h>
 #include <ATen/ops/ones.h>
 
+namespace passes_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 using rig::Layout;
@@ -334,3 +336,5 @@ TEST_CASE_TEMPLATE("[DA-57] a thousand passes over one graph accumulate", Engine
     many_passes(w, Layout::sparse, 100);
   });
 }
+
+}  // namespace passes_tests

@@ -5,6 +5,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace poll_budget_tests {
+
 namespace {
 namespace poll_budget {
 
@@ -173,3 +175,5 @@ TEST_CASE_TEMPLATE("a backward pass goes through a peer that polls two steps at 
   server.join();
   CHECK(most == 2);
 }
+
+}  // namespace poll_budget_tests

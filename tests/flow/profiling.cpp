@@ -7,6 +7,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 
+namespace profiling_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::same;
@@ -87,3 +89,5 @@ TEST_CASE_TEMPLATE("[DA-26] passes and contexts are counted while they are there
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(count);
 }
+
+}  // namespace profiling_tests

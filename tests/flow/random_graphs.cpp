@@ -14,6 +14,8 @@
 #include <iterator>
 #include <string>
 
+namespace random_graphs_tests {
+
 using namespace distgrad;
 using namespace random_graphs;
 
@@ -117,3 +119,5 @@ TEST_CASE_TEMPLATE("random graphs cut over random workers have the gradients of 
   check_nothing_is_left(w);
   cluster.shutdown();
 }
+
+}  // namespace random_graphs_tests

@@ -7,6 +7,8 @@
 
 #include <distgrad/raw/raw_worker.hpp>
 
+namespace raw_workers_tests {
+
 namespace {
 namespace raw_workers {
 
@@ -211,3 +213,5 @@ TEST_CASE("a raw worker that cannot join says why") {
   CHECK(joined.error().code == errc::unreachable);
   CHECK(joined.error().text.find("127.0.0.1:1") != std::string::npos);
 }
+
+}  // namespace raw_workers_tests

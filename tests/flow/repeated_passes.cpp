@@ -8,6 +8,8 @@
 #include "kept.hpp"
 #include "reports.hpp"
 
+namespace repeated_passes_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::same;
@@ -200,3 +202,5 @@ TEST_CASE_TEMPLATE("passes over two parts of a graph at the same time keep them 
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(roots_apart);
 }
+
+}  // namespace repeated_passes_tests

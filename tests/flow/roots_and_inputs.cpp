@@ -8,6 +8,8 @@
 #include "meddling_transport.hpp"
 #include "reports.hpp"
 
+namespace roots_and_inputs_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::Mode;
@@ -339,3 +341,5 @@ TEST_CASE("[C-008] no message is sent for roots, gradients or inputs that are re
   }
   cluster.shutdown();
 }
+
+}  // namespace roots_and_inputs_tests

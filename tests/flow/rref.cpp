@@ -12,6 +12,8 @@
 #include <mutex>
 #include <numeric>
 
+namespace rref_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -384,3 +386,5 @@ TEST_CASE("a reference to nothing says so") {
   CHECK(rig::error_of([&] { nothing.to_here(); }) == errc::invalid_argument);
   CHECK(rig::error_of([&] { nothing.owner(); }) == errc::invalid_argument);
 }
+
+}  // namespace rref_tests

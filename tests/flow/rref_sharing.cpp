@@ -11,6 +11,8 @@
 #include <mutex>
 #include <thread>
 
+namespace rref_sharing_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -357,3 +359,5 @@ TEST_CASE_TEMPLATE("[RPC-42] trainers average their gradients through a shared o
   }
   CHECK(all_hold_nothing(group));
 }
+
+}  // namespace rref_sharing_tests

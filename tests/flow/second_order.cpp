@@ -11,6 +11,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace second_order_tests {
+
 using namespace distgrad;
 using rig::Mode;
 using rig::Workers;
@@ -309,3 +311,5 @@ TEST_CASE_TEMPLATE("an error in second derivatives names its worker, and leaves 
                    Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(failing_second_order);
 }
+
+}  // namespace second_order_tests

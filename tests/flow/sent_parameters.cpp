@@ -10,6 +10,8 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mse_loss.h>
 
+namespace sent_parameters_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::Mode;
@@ -196,3 +198,5 @@ TEST_CASE_TEMPLATE("[C-017] a call under NoGradGuard attaches nothing", Engine, 
 TEST_CASE_TEMPLATE("a function that records nothing returns constants", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(grad_mode_of_the_callee);
 }
+
+}  // namespace sent_parameters_tests

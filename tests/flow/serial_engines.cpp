@@ -13,6 +13,8 @@
 
 #include "../transport/noisy_terminals.hpp"
 
+namespace serial_engines_tests {
+
 namespace {
 namespace serial_engines {
 
@@ -117,3 +119,5 @@ TEST_CASE("a serial line that is cut fails what waits, and what comes later, nam
   names_peer([&] { pair.here->rpc_sync<layer>("worker1", y); });
   names_peer([&] { context.backward({y.sum()}); });
 }
+
+}  // namespace serial_engines_tests

@@ -7,6 +7,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace shutdown_tests {
+
 namespace {
 namespace shutdown_flow {
 
@@ -279,3 +281,5 @@ TEST_CASE_TEMPLATE("a stop ends backward passes, here and where they need the wo
     check_backward(cluster[2], 1 - stopped);
   }
 }
+
+}  // namespace shutdown_tests

@@ -10,6 +10,8 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+namespace smart_mode_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 using rig::check_gradients;
@@ -408,3 +410,5 @@ TEST_CASE_FIXTURE(Meddled, "messages that come twice count once") {
   }
   CHECK(rig::eventually([&] { return workers.are_clean(); }));
 }
+
+}  // namespace smart_mode_tests

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace smoke_tests {
+
 namespace {
 
 at::Tensor multiply(at::Tensor const& x, at::Tensor const& y) { return x.mul(y); }
@@ -33,3 +35,5 @@ TEST_CASE_TEMPLATE("[RPC-57] a worker that calls itself a hundred times leaves n
   CHECK(info.autograd_contexts == 0);
   CHECK(info.backward_passes == 0);
 }
+
+}  // namespace smoke_tests

@@ -14,6 +14,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/version.h>
 
+namespace surroundings_tests {
+
 using namespace distgrad;
 using rig::leaf;
 using rig::Mode;
@@ -328,3 +330,5 @@ TEST_CASE_TEMPLATE("a node may take derivatives with libtorch's own engine", Eng
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(derivatives_inside_of_a_pass);
 }
+
+}  // namespace surroundings_tests

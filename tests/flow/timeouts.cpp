@@ -6,6 +6,8 @@
 
 #include <distgrad/testing/manual_clock.hpp>
 
+namespace timeouts_tests {
+
 namespace {
 namespace timeouts {
 
@@ -213,3 +215,5 @@ TEST_CASE("[RPC-28] an engine refuses a negative time limit before it meets anyb
   CHECK(rig::error_of([&] { rig::LoopbackEngine engine(options); }) ==
         distgrad::errc::invalid_argument);
 }
+
+}  // namespace timeouts_tests

@@ -17,6 +17,8 @@
 
 #include <boost/json/src.hpp>
 
+namespace trace_tests {
+
 namespace {
 
 namespace json = boost::json;
@@ -302,3 +304,5 @@ TEST_CASE("a log in JSON reads back, whatever a function threw") {
   CHECK(failures == 1);
   CHECK(records >= 2 * 5 + 1);  // each worker: listening, complete, a peer, shutdown, end
 }
+
+}  // namespace trace_tests

@@ -4,6 +4,8 @@
 #include <ATen/ops/ones.h>
 #include <distgrad/transport/websocket_transport.hpp>
 
+namespace websocket_tests {
+
 namespace {
 
 using WebSocketEngine = distgrad::DistEngine<distgrad::WebSocketTransport, distgrad::CpuQueues>;
@@ -25,3 +27,5 @@ TEST_CASE("calls and a backward pass over WebSockets") {
   CHECK(ctx.gradient(y).equal(x.mul(y).mul(2).detach()));
   cluster.shutdown();
 }
+
+}  // namespace websocket_tests

@@ -16,6 +16,8 @@
 #include "../flow/rig.hpp"
 #include "../observe/exposition.hpp"
 
+namespace live_server_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 namespace asio = boost::asio;
@@ -311,3 +313,5 @@ TEST_CASE("a context's id is read as it is written") {
     CHECK_FALSE(distgrad::detail::context_id_from(wrong).is_valid());
   }
 }
+
+}  // namespace live_server_tests

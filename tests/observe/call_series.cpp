@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace call_series_tests {
+
 using namespace distgrad;
 
 TEST_CASE("a series is known by function and peer, whatever memory the name lies in") {
@@ -56,3 +58,5 @@ TEST_CASE("failures are counted by the error's name") {
   CHECK(failures.snapshot() ==
         std::map<std::string, std::uint64_t>{{"timeout", 2}, {"peer_lost", 1}});
 }
+
+}  // namespace call_series_tests

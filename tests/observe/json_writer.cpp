@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace json_writer_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -52,3 +54,5 @@ TEST_CASE("numbers read back as what they were; those JSON lacks are null") {
   CHECK(written(std::numeric_limits<double>::quiet_NaN()) == "null");
   CHECK(written(false) == "false");
 }
+
+}  // namespace json_writer_tests

@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+namespace log_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -182,3 +184,5 @@ TEST_CASE("a log without a sink wants nothing, and a sink that throws loses its 
   log.write(LogLevel::error, "rpc", "it");
   CHECK(calls == 2);
 }
+
+}  // namespace log_tests

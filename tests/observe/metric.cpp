@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace metric_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -50,3 +52,5 @@ TEST_CASE("nothing is lost when threads count at the same time") {
   CHECK(histogram.snapshot().count == 40000);
   CHECK(histogram.snapshot().sum == 40s);
 }
+
+}  // namespace metric_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace observer_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -101,3 +103,5 @@ TEST_CASE("nobody watches: probes do nothing") {
   CHECK_FALSE(bool(pass));
   pass.end(0, 0, {});
 }
+
+}  // namespace observer_tests

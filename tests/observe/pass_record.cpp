@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace pass_record_tests {
+
 using namespace distgrad;
 
 TEST_CASE("a history of passes keeps the newest, oldest first") {
@@ -17,3 +19,5 @@ TEST_CASE("a history of passes keeps the newest, oldest first") {
   CHECK(kept.front().id.sequence == 11);
   CHECK(kept.back().id.sequence == PassHistory::capacity + 10);
 }
+
+}  // namespace pass_record_tests

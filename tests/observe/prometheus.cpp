@@ -6,6 +6,8 @@
 
 #include "exposition.hpp"
 
+namespace prometheus_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -120,3 +122,5 @@ TEST_CASE("the checker of these tests sees what is wrong") {
   CHECK(parse(histogram + "h_seconds_bucket{le=\"1\"} 1\nh_seconds_sum 3\nh_seconds_count 1\n")
             .problems != "");
 }
+
+}  // namespace prometheus_tests

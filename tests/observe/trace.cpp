@@ -8,6 +8,8 @@
 
 #include <doctest/doctest.h>
 
+namespace trace_tests {
+
 using namespace distgrad;
 using distgrad::detail::TraceLanes;
 
@@ -170,3 +172,5 @@ TEST_CASE("an observer without a trace gives probes nothing to fill") {
   probe.start();
   probe.end({});
 }
+
+}  // namespace trace_tests

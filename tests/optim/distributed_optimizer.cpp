@@ -8,6 +8,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace distributed_optimizer_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -82,3 +84,5 @@ TEST_CASE("a worker alone steps its own parameters") {
   optimizer.step(ctx.id());
   CHECK(weight.local_value().detach().equal(at::ones({2}).mul(1 - 2 * 0.5 * 3)));
 }
+
+}  // namespace distributed_optimizer_tests

@@ -10,6 +10,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+namespace local_optimizer_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -98,3 +100,5 @@ TEST_CASE("a step outside of a handler says that it belongs into one") {
     CHECK(error.code() == errc::no_context);
   }
 }
+
+}  // namespace local_optimizer_tests

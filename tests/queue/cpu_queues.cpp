@@ -12,6 +12,8 @@
 #include <distgrad/core/error.hpp>
 #include <distgrad/testing/queue_conformance.hpp>
 
+namespace cpu_queues_tests {
+
 namespace {
 
 using distgrad::CpuQueues;
@@ -228,3 +230,5 @@ TEST_CASE("tasks from many threads with waits in between all run") {
 }
 
 }  // namespace
+
+}  // namespace cpu_queues_tests

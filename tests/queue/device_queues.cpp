@@ -8,6 +8,8 @@
 #include <distgrad/testing/queue_conformance.hpp>
 #include <distgrad/testing/simulated_device.hpp>
 
+namespace device_queues_tests {
+
 namespace {
 
 using distgrad::DeviceQueues;
@@ -104,3 +106,5 @@ TEST_CASE("kept memory waits for the stream that uses it") {
 }
 
 }  // namespace
+
+}  // namespace device_queues_tests

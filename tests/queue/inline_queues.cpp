@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace inline_queues_tests {
+
 namespace {
 
 using distgrad::InlineQueues;
@@ -48,3 +50,5 @@ TEST_CASE("tasks left over when a task stops the queues do not run") {
 }
 
 }  // namespace
+
+}  // namespace inline_queues_tests

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+namespace raw_agent_tests {
+
 namespace {
 namespace raw_agent {
 
@@ -215,3 +217,5 @@ TEST_CASE("messages that are no such message harm nobody") {
 
 }  // namespace raw_agent
 }  // namespace
+
+}  // namespace raw_agent_tests

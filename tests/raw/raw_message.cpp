@@ -19,6 +19,8 @@
 
 #include <doctest/doctest.h>
 
+namespace raw_message_tests {
+
 namespace {
 namespace raw_message {
 
@@ -232,3 +234,5 @@ TEST_CASE("malformed answers are errors, never a crash") {
 
 }  // namespace raw_message
 }  // namespace
+
+}  // namespace raw_message_tests

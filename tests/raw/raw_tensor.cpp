@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace raw_tensor_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -41,3 +43,5 @@ TEST_CASE("memory that there is not is an empty buffer") {
 }
 
 }  // namespace
+
+}  // namespace raw_tensor_tests

@@ -11,6 +11,8 @@
 
 #include "../transport/noisy_terminals.hpp"
 
+namespace raw_worker_tests {
+
 namespace {
 namespace raw_worker {
 
@@ -76,3 +78,5 @@ TEST_CASE("a list that does not name the worker is an error") {
 
 }  // namespace raw_worker
 }  // namespace
+
+}  // namespace raw_worker_tests

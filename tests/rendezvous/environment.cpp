@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace environment_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -77,3 +79,5 @@ TEST_CASE("a group of one needs no master") {
   CHECK(settings.world_size == 1);
   CHECK(settings.master_address.empty());
 }
+
+}  // namespace environment_tests

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+namespace local_rendezvous_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -57,3 +59,5 @@ TEST_CASE("a group of one in one process is complete at once") {
   auto const group = LocalRendezvous().exchange(worker(0, "a"), 1, Deadline::never());
   CHECK(group == std::vector{worker(0, "a")});
 }
+
+}  // namespace local_rendezvous_tests

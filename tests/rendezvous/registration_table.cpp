@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace registration_table_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -51,3 +53,5 @@ TEST_CASE("times are told in tenths of a second") {
   CHECK(distgrad::detail::seconds_text(milliseconds(2549)) == "2.5 s");
   CHECK(distgrad::detail::seconds_text(milliseconds(0)) == "0.0 s");
 }
+
+}  // namespace registration_table_tests

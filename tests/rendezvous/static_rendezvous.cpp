@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace static_rendezvous_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -48,3 +50,5 @@ TEST_CASE("a static list that contradicts the caller or itself is an error") {
   StaticRendezvous same_rank({worker(0, "a"), worker(0, "b")});
   CHECK(error_of(same_rank, worker(0, "a"), 2) == errc::duplicate_rank);
 }
+
+}  // namespace static_rendezvous_tests

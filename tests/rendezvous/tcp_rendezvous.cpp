@@ -11,6 +11,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
 
+namespace tcp_rendezvous_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -308,3 +310,5 @@ TEST_CASE("a world size of zero and a missing port are errors of the caller") {
   CHECK_THROWS_AS(rendezvous.exchange(worker(0), 0, Deadline::never()), Error);
   CHECK_THROWS_AS(rendezvous.exchange(worker(1), 2, Deadline::never()), Error);
 }
+
+}  // namespace tcp_rendezvous_tests

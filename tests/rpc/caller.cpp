@@ -11,6 +11,8 @@
 
 #include <distgrad/testing/manual_clock.hpp>
 
+namespace caller_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -211,3 +213,5 @@ TEST_CASE("each of many calls ends once, whoever ends it") {
   for (auto const& end : ends) CHECK(end == 1);
   CHECK(f.is_empty());
 }
+
+}  // namespace caller_tests

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+namespace deadline_wheel_tests {
+
 using namespace distgrad;
 using namespace std::chrono_literals;
 
@@ -107,3 +109,5 @@ TEST_CASE("a random stream of calls expires as a plain list would") {
     REQUIRE(wheel.size() == list.size());
   }
 }
+
+}  // namespace deadline_wheel_tests

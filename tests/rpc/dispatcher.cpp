@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace dispatcher_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -119,3 +121,5 @@ TEST_CASE("a peer that was lost is logged as a warning, one that left is not") {
   CHECK((logged[1].level == LogLevel::info));
   CHECK(logged[1].text == "a peer left");
 }
+
+}  // namespace dispatcher_tests

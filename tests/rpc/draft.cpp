@@ -6,6 +6,8 @@
 #include <ATen/ops/ones.h>
 #include <doctest/doctest.h>
 
+namespace draft_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -162,3 +164,5 @@ TEST_CASE("a scope installs a call's state and puts back what was there") {
   CHECK(marker.current() == outer);
   CallStateScope without(nullptr, inner);  // no interceptor, no state
 }
+
+}  // namespace draft_tests

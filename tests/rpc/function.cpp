@@ -8,6 +8,8 @@
 
 #include <distgrad/rpc/draft.hpp>
 
+namespace function_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -174,3 +176,5 @@ TEST_CASE("signatures tell argument and result types apart, not how they are pas
     for (std::size_t j = 0; j < i; ++j) CHECK(all[i] != all[j]);
   }
 }
+
+}  // namespace function_tests

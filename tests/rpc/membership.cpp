@@ -7,6 +7,8 @@
 
 #include <distgrad/core/error.hpp>
 
+namespace membership_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -76,3 +78,5 @@ TEST_CASE("a copied or moved group finds its own workers") {
   CHECK(&copy.resolve("ps1") == &copy.group()[2]);
   CHECK(&moved.resolve("ps0") == &moved.group()[0]);
 }
+
+}  // namespace membership_tests

@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+namespace shutdown_barrier_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -308,3 +310,5 @@ TEST_CASE("the same when workers die meanwhile") {
     REQUIRE(group.broken_promises == 0);
   }
 }
+
+}  // namespace shutdown_barrier_tests

@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+namespace control_channel_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -99,3 +101,5 @@ TEST_CASE("a channel that starts over hears its peer from one and counts on itse
   CHECK(channel.is_first(3, 0));
   CHECK(channel.number(control(FrameKind::rref_user_delete)).request == 2);
 }
+
+}  // namespace control_channel_tests

@@ -3,6 +3,8 @@
 
 #include "fork_group.hpp"
 
+namespace fork_loss_tests {
+
 using namespace fork_group;
 
 TEST_CASE("an owner drops the forks of a lost worker and keeps those of the others") {
@@ -236,3 +238,5 @@ TEST_CASE("a thousand users dropped right before shutdown are all deleted") {
   g.run();
   CHECK(g.is_empty());
 }
+
+}  // namespace fork_loss_tests

@@ -2,6 +2,8 @@
 
 #include "fork_group.hpp"
 
+namespace fork_protocol_tests {
+
 using namespace fork_group;
 
 TEST_CASE("a remote value lives from its creation to its only user's release") {
@@ -363,3 +365,5 @@ TEST_CASE("a share that never left its worker leaves nothing behind") {
   CHECK(g.is_freed(rref));
   CHECK(g.is_empty());
 }
+
+}  // namespace fork_protocol_tests

@@ -12,6 +12,8 @@
 #include <string>
 #include <unordered_set>
 
+namespace fork_protocol_model_tests {
+
 using namespace fork_model;
 
 namespace {
@@ -218,3 +220,5 @@ TEST_CASE("long random runs of four workers end with nothing left") { random_run
 TEST_CASE("long random runs with lost creations and a crash end with nothing left") {
   random_runs(true);
 }
+
+}  // namespace fork_protocol_model_tests

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace owner_rref_tests {
+
 using namespace distgrad;
 
 TEST_CASE("an owner's entry is ready once its value was made") {
@@ -32,3 +34,5 @@ TEST_CASE("whoever waits for an entry that goes away learns it") {
   }
   CHECK_THROWS_AS(value.get(), Error);
 }
+
+}  // namespace owner_rref_tests

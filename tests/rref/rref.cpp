@@ -2,6 +2,8 @@
 
 #include "table_group.hpp"
 
+namespace rref_tests {
+
 using namespace table_group;
 
 namespace {
@@ -134,3 +136,5 @@ TEST_CASE("references to values of different types have different signatures") {
   CHECK(Codec<RRef<FirstKept>>::signature != Codec<RRef<SecondKept>>::signature);
   CHECK(Codec<RRef<int>>::signature != Codec<RRef<long>>::signature);
 }
+
+}  // namespace rref_tests

@@ -2,6 +2,8 @@
 
 #include "table_group.hpp"
 
+namespace rref_table_tests {
+
 using namespace table_group;
 
 namespace {
@@ -153,3 +155,5 @@ TEST_CASE("a value that could not be made still counts while somebody refers to 
   group.settle();
   CHECK(group.holds_nothing());
 }
+
+}  // namespace rref_table_tests

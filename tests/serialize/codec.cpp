@@ -17,6 +17,8 @@
 
 #include <distgrad/testing/tensor_samples.hpp>
 
+namespace codec_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -124,16 +126,18 @@ class Throwing {
 };
 
 }  // namespace
+}  // namespace codec_tests
 
 template <>
-struct distgrad::Codec<Owned> {
+struct distgrad::Codec<codec_tests::Owned> {
   static constexpr std::uint64_t signature = fnv1a("Owned");
-  static void encode(Encoder& to, Owned const& value) { to.writer.number(*value.pointer); }
-  static Owned decode(Decoder& from) {
+  static void encode(Encoder& to, codec_tests::Owned const& value) { to.writer.number(*value.pointer); }
+  static codec_tests::Owned decode(Decoder& from) {
     return {std::make_unique<int>(from.reader.number<int>())};
   }
 };
 
+namespace codec_tests {
 namespace {
 
 TEST_CASE("numbers arrive with all their bits") {
@@ -345,3 +349,5 @@ TEST_CASE("a codec finds the services of its engine, its peer, and can hold user
 }
 
 }  // namespace
+
+}  // namespace codec_tests

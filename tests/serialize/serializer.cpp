@@ -4,6 +4,8 @@
 
 #include <distgrad/testing/tensor_samples.hpp>
 
+namespace serializer_tests {
+
 // An allocator that fails, as this test needs, ends a sanitized program unless it is told not to.
 extern "C" char const* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" char const* __tsan_default_options() { return "allocator_may_return_null=1"; }
@@ -65,3 +67,5 @@ TEST_CASE("a table that announces more tensors than bytes is refused without tak
 }
 
 }  // namespace
+
+}  // namespace serializer_tests

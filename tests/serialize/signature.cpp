@@ -11,6 +11,8 @@
 
 #include <doctest/doctest.h>
 
+namespace signature_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -88,3 +90,5 @@ TEST_CASE("signatures are the same for every compiler") {
 }
 
 }  // namespace
+
+}  // namespace signature_tests

@@ -14,6 +14,8 @@
 
 #include <doctest/doctest.h>
 
+namespace visit_tensors_tests {
+
 namespace {
 
 at::Tensor number(double value) { return at::full({1}, value); }
@@ -111,3 +113,5 @@ TEST_CASE("a visitor may replace tensors where they are") {
   distgrad::visit_tensors(outer, [](at::Tensor& tensor) { tensor = tensor.mul(10); });
   CHECK(numbers_in(outer) == Numbers{10, 20});
 }
+
+}  // namespace visit_tensors_tests

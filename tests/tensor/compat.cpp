@@ -11,6 +11,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace compat_tests {
+
 namespace {
 
 using distgrad::node_ptr;
@@ -146,3 +148,5 @@ TEST_CASE("a leaf's node is recognised") {
   auto const y = x.mul(2);
   CHECK(distgrad::as_leaf(*y.grad_fn()) == nullptr);
 }
+
+}  // namespace compat_tests

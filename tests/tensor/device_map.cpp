@@ -6,6 +6,8 @@
 
 #include <ATen/ops/ones.h>
 
+namespace device_map_tests {
+
 namespace {
 namespace device_maps {
 
@@ -224,3 +226,5 @@ TEST_CASE("devices on the wire are checked") {
 
 }  // namespace device_maps
 }  // namespace
+
+}  // namespace device_map_tests

@@ -10,6 +10,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 
+namespace device_staging_tests {
+
 namespace {
 namespace staging {
 
@@ -204,3 +206,5 @@ TEST_CASE("sending waits for what the tensor needs, not for the rest of its devi
 
 }  // namespace staging
 }  // namespace
+
+}  // namespace device_staging_tests

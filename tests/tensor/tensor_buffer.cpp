@@ -14,6 +14,8 @@
 #include <distgrad/core/error.hpp>
 #include <distgrad/testing/tensor_samples.hpp>
 
+namespace tensor_buffer_tests {
+
 namespace {
 
 using distgrad::append_tensor;
@@ -272,3 +274,5 @@ TEST_CASE("[C-105] [C-111] tensors that cannot be sent are refused with advice")
 }
 
 }  // namespace
+
+}  // namespace tensor_buffer_tests

@@ -8,6 +8,8 @@
 
 #include <distgrad/core/error.hpp>
 
+namespace tensor_meta_tests {
+
 namespace {
 
 using distgrad::Reader;
@@ -219,3 +221,5 @@ TEST_CASE("dense strides are those without gap or overlap, in any order") {
 }
 
 }  // namespace
+
+}  // namespace tensor_meta_tests

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace manual_clock_tests {
+
 using namespace distgrad;
 
 TEST_CASE("a manual clock moves only when told to, and never back") {
@@ -23,3 +25,5 @@ TEST_CASE("a deadline passes when the manual clock reaches it") {
   clock.advance(milliseconds(10));
   CHECK(deadline.has_passed(clock.now()));
 }
+
+}  // namespace manual_clock_tests

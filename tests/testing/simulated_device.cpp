@@ -14,6 +14,8 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/autograd.h>
 
+namespace simulated_device_tests {
+
 namespace {
 
 using distgrad::testing::simulated;
@@ -219,3 +221,5 @@ TEST_CASE("autograd works on it as on the CPU, to the bit") {
 }
 
 }  // namespace
+
+}  // namespace simulated_device_tests

@@ -8,6 +8,8 @@
 
 #include <distgrad/transport/detail/outgoing_frame.hpp>
 
+namespace frame_assembler_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -240,3 +242,5 @@ TEST_CASE("random changes to a stream neither crash nor break the limits") {
     }
   }
 }
+
+}  // namespace frame_assembler_tests

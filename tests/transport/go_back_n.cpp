@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace go_back_n_tests {
+
 namespace {
 namespace arq {
 
@@ -109,3 +111,5 @@ TEST_CASE("a receiver takes the next piece only, and reports a gap once for each
   CHECK(receiver.accept(1));
   CHECK(receiver.expected() == 2);
 }
+
+}  // namespace go_back_n_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace handshake_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -96,3 +98,5 @@ TEST_CASE("random bytes are no hello and no welcome, or one within its bounds") 
     decode_welcome(header, bytes);
   }
 }
+
+}  // namespace handshake_tests

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+namespace io_loop_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -72,3 +74,5 @@ TEST_CASE("who closes from outside does the work that is ready, and releases at 
   loop.end();
   CHECK(released == 1);
 }
+
+}  // namespace io_loop_tests

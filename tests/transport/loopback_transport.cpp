@@ -4,6 +4,8 @@
 
 #include <distgrad/testing/transport_conformance.hpp>
 
+namespace loopback_transport_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -139,3 +141,5 @@ TEST_CASE("a hub forgets transports that ended") {
   CHECK(!hub->find(endpoint));
   CHECK(LoopbackTransport({hub}).local_endpoint() != endpoint);
 }
+
+}  // namespace loopback_transport_tests

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace outgoing_frame_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -76,3 +78,5 @@ TEST_CASE("a frame calls its completion at most once") {
   frame.complete(errc::closed);
   CHECK(calls == 1);
 }
+
+}  // namespace outgoing_frame_tests

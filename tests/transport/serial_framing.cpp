@@ -6,6 +6,8 @@
 
 #include "noise.hpp"
 
+namespace serial_framing_tests {
+
 namespace {
 namespace framing {
 
@@ -135,3 +137,5 @@ TEST_CASE("no flipped bit and no lost byte passes the checksum") {
     CHECK(feed(decoder, shortened).empty());
   }
 }
+
+}  // namespace serial_framing_tests

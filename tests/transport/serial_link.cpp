@@ -4,6 +4,8 @@
 
 #include "noise.hpp"
 
+namespace serial_link_tests {
+
 namespace {
 namespace link {
 
@@ -245,3 +247,5 @@ TEST_CASE("a line that becomes useless delivers a beginning, and the rest is rep
     if (unfinished != 0) REQUIRE(wire.zero.link.why() == errc::peer_lost);
   }
 }
+
+}  // namespace serial_link_tests

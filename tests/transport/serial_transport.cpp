@@ -4,6 +4,8 @@
 
 #include "noisy_terminals.hpp"
 
+namespace serial_transport_tests {
+
 namespace {
 namespace serial {
 
@@ -172,3 +174,5 @@ TEST_CASE("what cannot be a line is an error that names it") {
   CHECK(text({.piece_bytes = 5000}).find("4096") != std::string::npos);
   CHECK(text({.window_pieces = 0}).find("1024") != std::string::npos);
 }
+
+}  // namespace serial_transport_tests

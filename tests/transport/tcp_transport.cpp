@@ -16,6 +16,8 @@
 
 #include <distgrad/testing/transport_conformance.hpp>
 
+namespace tcp_transport_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -389,3 +391,5 @@ TEST_CASE("many workers connect with each other") {
   }
   for (std::size_t i = 0; i < count; ++i) CHECK(group.sink(i).wait_for_arrivals(count));
 }
+
+}  // namespace tcp_transport_tests

@@ -20,6 +20,8 @@
 
 #include <distgrad/testing/transport_conformance.hpp>
 
+namespace websocket_proxy_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -176,3 +178,5 @@ TEST_CASE("the HTTP status of a proxy says why there is no connection") {
   CHECK(unknown.message().find("404 Not Found") != std::string::npos);
   CHECK(absent == condition::peer_lost);
 }
+
+}  // namespace websocket_proxy_tests

@@ -19,6 +19,8 @@
 
 #include <distgrad/testing/transport_conformance.hpp>
 
+namespace websocket_transport_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -244,3 +246,5 @@ TEST_CASE("a peer that falls silent is lost after three intervals") {
   Peer peer(victim);
   CHECK(victim.loss() == errc::peer_lost);
 }
+
+}  // namespace websocket_transport_tests

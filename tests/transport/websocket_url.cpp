@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace websocket_url_tests {
+
 namespace {
 
 using distgrad::detail::parse_websocket_url;
@@ -40,3 +42,5 @@ TEST_CASE("what is no WebSocket URL is nothing") {
     CHECK(normal(text) == "nothing");
   }
 }
+
+}  // namespace websocket_url_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace error_frame_tests {
+
 using namespace distgrad;
 
 namespace {
@@ -67,3 +69,5 @@ TEST_CASE("random bytes decode to some error or fail") {
     REQUIRE(error.text.size() <= bytes.size());
   }
 }
+
+}  // namespace error_frame_tests

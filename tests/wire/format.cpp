@@ -16,6 +16,8 @@
 
 #include <doctest/doctest.h>
 
+namespace format_tests {
+
 namespace {
 namespace wire_format {
 
@@ -101,3 +103,5 @@ TEST_CASE("the documented bytes are those that are written") {
 
 }  // namespace wire_format
 }  // namespace
+
+}  // namespace format_tests

@@ -8,6 +8,8 @@
 
 #include <distgrad/wire/message.hpp>
 
+namespace frame_tests {
+
 namespace {
 
 using namespace distgrad;
@@ -119,3 +121,5 @@ TEST_CASE("random bytes never decode to sizes beyond the limits") {
     REQUIRE(header.buffer_count <= limits.max_buffers);
   }
 }
+
+}  // namespace frame_tests

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace host_port_tests {
+
 using namespace distgrad;
 
 TEST_CASE("hosts and ports survive text, scopes of IPv6 addresses included") {
@@ -31,3 +33,5 @@ TEST_CASE("a port is digits up to 65535") {
     CHECK(!parse_port(text));
   }
 }
+
+}  // namespace host_port_tests

@@ -7,6 +7,8 @@
 
 #include <distgrad/wire/writer.hpp>
 
+namespace reader_tests {
+
 using namespace distgrad;
 
 TEST_CASE("what a writer wrote is read back") {
@@ -114,3 +116,5 @@ TEST_CASE("any bytes and any sequence of reads stay inside the bytes") {
     }
   }
 }
+
+}  // namespace reader_tests

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace secret_tests {
+
 using namespace distgrad;
 
 TEST_CASE("secrets are the same when every byte is") {
@@ -18,3 +20,5 @@ TEST_CASE("secrets are the same when every byte is") {
   CHECK(!is_same_secret("", std::string(1, '\0')));
   CHECK(!is_same_secret(std::string(1, '\0'), ""));
 }
+
+}  // namespace secret_tests

@@ -4,6 +4,8 @@
 
 #include <distgrad/wire/reader.hpp>
 
+namespace writer_tests {
+
 using namespace distgrad;
 
 TEST_CASE("numbers are little-endian, texts have their length in front") {
@@ -40,3 +42,5 @@ TEST_CASE("a writer reuses memory that it is given, and not what was in it") {
   CHECK(bytes.data() == memory);
   CHECK(bytes.size() == 1);
 }
+
+}  // namespace writer_tests

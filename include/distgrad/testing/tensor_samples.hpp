@@ -27,7 +27,7 @@ inline std::vector<at::ScalarType> all_dtypes() {
   std::vector<at::ScalarType> types;
   for (int code = 0; code < static_cast<int>(at::ScalarType::NumOptions); ++code) {
     auto const type = static_cast<at::ScalarType>(code);
-    if (type == at::ScalarType::Undefined || detail::is_quantized_type(type)) continue;
+    if (type == at::ScalarType::Undefined || distgrad::detail::is_quantized_type(type)) continue;
     types.push_back(type);
   }
   return types;
