@@ -640,11 +640,11 @@ TEST_CASE("a checkpointed function calls back to a worker without threads") { on
 
 TEST_CASE("checkpointed functions have names of their own") {
   CHECK(distgrad::detail::function_name<checkpoint<block>>() ==
-        "distgrad::checkpoint<{anonymous}::block>");
+        "distgrad::checkpoint<checkpoint_tests::{anonymous}::block>");
   CHECK(distgrad::detail::function_name<checkpoint<checkpoint<block>>>() ==
-        "distgrad::checkpoint<distgrad::checkpoint<{anonymous}::block>>");
+        "distgrad::checkpoint<distgrad::checkpoint<checkpoint_tests::{anonymous}::block>>");
   CHECK(distgrad::detail::function_name<checkpoint<&Layer::forward>>() ==
-        "distgrad::checkpoint<{anonymous}::Layer::forward>");
+        "distgrad::checkpoint<checkpoint_tests::{anonymous}::Layer::forward>");
 }
 
 TEST_CASE("an ordinary backward runs a checkpointed function again") {

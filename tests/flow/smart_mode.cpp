@@ -6,6 +6,7 @@
 #include "workers.hpp"
 
 #include <atomic>
+#include <ostream>
 
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -306,11 +307,18 @@ struct Meddled {
   struct Counts {
     std::uint64_t discover = 0, discovered = 0, gradient = 0, done = 0, release = 0, commit = 0;
     bool operator==(Counts const&) const = default;
+    friend std::ostream& operator<<(std::ostream& out, Counts const& c) {
+      return out << "discover " << c.discover << ", discovered " << c.discovered << ", gradient "
+                 << c.gradient << ", done " << c.done << ", release " << c.release << ", commit "
+                 << c.commit;
+    }
   };
-  /// The messages of a backward pass.
+  /// The messages of a backward pass, once its part is over on every worker: until then the last of
+  /// them are on their way.
   Counts counts_of(Context& ctx, Tensors const& roots, BackwardOptions const& options = {}) {
     meddling->forget();
     ctx.backward(roots, options);
+    CHECK(rig::eventually([&] { return workers.run_no_pass(); }));
     auto const& m = *meddling;
     Counts const counts{m.count(FrameKind::pass_discover), m.count(FrameKind::pass_discovered),
                         m.count(FrameKind::gradient), m.count(FrameKind::pass_done),

@@ -35,6 +35,11 @@ class Workers {
     for (auto* worker : workers_) none = none && !worker->has_context(id);
     return none;
   }
+  bool run_no_pass() const {
+    bool none = true;
+    for (auto* worker : workers_) none = none && worker->debug_info().backward_passes == 0;
+    return none;
+  }
   /// Whether no worker holds a context or runs a pass.
   bool are_clean() const {
     bool clean = true;

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-namespace function_name_tests {
-
 namespace name_test {
 template <class T>
 T templated(T x) {
@@ -60,5 +58,3 @@ TEST_CASE("a type's name hashes alike in the spellings of compilers, and unlike 
         type_name_hash("a::{anonymous}::Box<int,3>"));
   CHECK(type_name_hash("a::Box<int>") != type_name_hash("a::Box<long>"));
 }
-
-}  // namespace function_name_tests

@@ -4,8 +4,6 @@
 
 #include <doctest/doctest.h>
 
-namespace registry_tests {
-
 using namespace distgrad;
 
 namespace {
@@ -129,5 +127,3 @@ TEST_CASE("functions of a library that is loaded later are found, too") {
   static distgrad::detail::ProgramFunction const late({"loaded later", 1, sum.entry.bind});
   CHECK((registry.find("loaded later", 1).bind == sum.entry.bind));
 }
-
-}  // namespace registry_tests

@@ -125,6 +125,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   template <class Event>
   void handle(Event&& event);
   PassActions stop_if(bool stop);
+  void retire();
   void stop_nested();
 
   // discovery

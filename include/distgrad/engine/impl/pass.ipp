@@ -70,18 +70,25 @@ DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
   return take_gradients();
 }
 
-/// Feeds an event to the protocol and does what it says.
+/// Feeds an event to the protocol and does what it says. The driver goes on last: it may end the pass
+/// at once, and what the protocol said before has to be on its way then.
 template <class Event>
 void Pass::handle(Event&& event) {
   std::unique_lock lock(mutex_);
   auto const actions = event();
   auto const stopped = stop_if(actions.stop);
-  inbox_.retires = inbox_.retires || actions.retire;
-  if (actions.retire) wake_driver(lock, 0);
-  if (lock.owns_lock()) lock.unlock();
+  lock.unlock();
   if (actions.stop) stop_nested();
   carry_out(actions);
   carry_out(stopped);
+  if (actions.retire) retire();
+}
+
+DISTGRAD_DECL void Pass::retire() {
+  std::unique_lock lock(mutex_);
+  if (!protocol_.is_running()) return;
+  inbox_.retires = true;
+  wake_driver(lock, 0);
 }
 
 /// The lock is held. A driver that runs says itself when it has stopped.
