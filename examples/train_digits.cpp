@@ -340,8 +340,8 @@ int run_worker(Arguments const& arguments) {
   }
   bool const is_good = engine.rank() != 0 || run_trainer(engine, arguments);
   if (live && arguments.linger_seconds > 0) {
-    std::cout << arguments.label << "done; the page stays for " << arguments.linger_seconds
-              << " s" << std::endl;
+    std::cout << arguments.label << "done; the page stays for " << arguments.linger_seconds << " s"
+              << std::endl;
     std::this_thread::sleep_for(std::chrono::seconds(arguments.linger_seconds));
   }
   engine.shutdown(std::chrono::nanoseconds(0));  // the stages serve until the trainer is here

@@ -44,8 +44,6 @@ at::Tensor TorchPeer::Context::gradient(at::Tensor const&) const { return {}; }
 #endif
 
 #include <ATen/core/ivalue.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/rpc/request_callback_no_python.h>
 #include <torch/csrc/distributed/rpc/script_call.h>
 #include <torch/csrc/distributed/rpc/script_resp.h>
@@ -53,6 +51,8 @@ at::Tensor TorchPeer::Context::gradient(at::Tensor const&) const { return {}; }
 #include <torch/csrc/distributed/rpc/utils.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/library.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #if __has_include(<torch/csrc/distributed/autograd/engine/dist_engine.h>)
 #include <torch/csrc/distributed/autograd/context/container.h>
@@ -77,10 +77,10 @@ class DistAutogradContainer {
 class DistEngine {
  public:
   static DistEngine& getInstance();
-  void execute(int64_t context_id, const std::vector<at::Tensor>& roots, bool retain_graph);
+  void execute(int64_t context_id, std::vector<at::Tensor> const& roots, bool retain_graph);
 };
 c10::intrusive_ptr<c10::ivalue::Future> sendMessageWithAutograd(
-    rpc::RpcAgent& agent, const rpc::WorkerInfo& to, c10::intrusive_ptr<rpc::Message> message,
+    rpc::RpcAgent& agent, rpc::WorkerInfo const& to, c10::intrusive_ptr<rpc::Message> message,
     bool force_recording, float timeout_seconds, bool without_profiling);
 }  // namespace torch::distributed::autograd
 #endif

@@ -1,7 +1,7 @@
 #include <distgrad/autograd/context_table.hpp>
 
-#include <distgrad/core/error.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/core/error.hpp>
 
 #include <string>
 #include <thread>

@@ -161,9 +161,8 @@ TEST_CASE_FIXTURE(Fixture, "a release goes to each known worker but not to the w
   auto const context = sender.contexts.create();
   for (std::uint32_t worker : {0, 1, 2}) context->add_known_worker(WorkerId{worker});
   std::vector<ContextId> told;
-  sender.recorder.on_release([&](DistAutogradContext const& context) {
-    told.push_back(context.id());
-  });
+  sender.recorder.on_release(
+      [&](DistAutogradContext const& context) { told.push_back(context.id()); });
   sender.recorder.release(context->id());
   auto sent = sender.host->take_sent();
   REQUIRE(sent.size() == 2);

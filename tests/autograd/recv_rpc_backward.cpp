@@ -1,7 +1,7 @@
 #include <distgrad/autograd/recv_rpc_backward.hpp>
 
-#include <distgrad/core/error.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/core/error.hpp>
 
 #include <ATen/ops/ones.h>
 

@@ -201,9 +201,10 @@ TEST_CASE("then sees the ready future, and makes a future of what it returns or 
 TEST_CASE("then runs after an error, too, and passes it on through get") {
   Promise<int> promise;
   auto const seen = promise.future().then([](auto const& f) { return f.error() != nullptr; });
-  auto const chain = promise.future()
-                         .then([](auto const& f) { return f.get() + 1; })
-                         .then([](auto const& f) { return f.get() + 1; });
+  auto const chain =
+      promise.future().then([](auto const& f) { return f.get() + 1; }).then([](auto const& f) {
+        return f.get() + 1;
+      });
   promise.set_error(an_error());
   CHECK(seen.get());
   CHECK_THROWS_AS(chain.get(), std::runtime_error);

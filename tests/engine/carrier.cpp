@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include <distgrad/engine/executor.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/engine/executor.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

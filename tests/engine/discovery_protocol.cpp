@@ -73,8 +73,8 @@ TEST_CASE("a question whose walk reaches nobody is answered at once") {
 
 TEST_CASE("a question whose walk reaches others is answered when they have answered") {
   auto part = participant();
-  auto const actions = part.ask(w0, 7, {sent_by(w1, 1)}, {{w2, {sent_by(w2, 1)}},
-                                                           {w3, {sent_by(w3, 1)}}});
+  auto const actions =
+      part.ask(w0, 7, {sent_by(w1, 1)}, {{w2, {sent_by(w2, 1)}}, {w3, {sent_by(w3, 1)}}});
   REQUIRE(only_asks(actions, {w2, w3}));
   CHECK(is_nothing(part.discovered(actions.discover[0].number, {w2})));
   CHECK(only_answers(part.discovered(actions.discover[1].number, {w3}), w0, 7, {w1, w2, w3}));

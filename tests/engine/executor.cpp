@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <distgrad/core/error.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/core/error.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -66,8 +66,7 @@ bool contains(std::string const& text, std::string const& part) {
 
 // Stand-ins for the library's send and recv functions.
 struct Send : Node {
-  explicit Send(variable_list const& shipped)
-      : Node(torch::autograd::collect_next_edges(shipped)) {
+  explicit Send(variable_list const& shipped) : Node(torch::autograd::collect_next_edges(shipped)) {
     for (auto const& tensor : shipped) add_input_metadata(tensor);
   }
   std::string name() const override { return "Send"; }
@@ -267,8 +266,8 @@ TEST_CASE("[DA-60] post hooks of a leaf with two incoming edges are called once 
   int calls[3] = {};
   at::Tensor seen;
   for (int& count : calls) {
-    accumulate->add_post_hook(std::make_unique<PostHook>(
-        [&](variable_list const& outputs, variable_list const& inputs) {
+    accumulate->add_post_hook(
+        std::make_unique<PostHook>([&](variable_list const& outputs, variable_list const& inputs) {
           ++count;
           CHECK(outputs.empty());
           seen = inputs.at(0);
@@ -374,9 +373,7 @@ TEST_CASE("a node that returns a gradient of the wrong shape is named") {
 
 TEST_CASE("a complex gradient for a real input is an error") {
   auto const a = leaf({4}), b = leaf({4});
-  Probe::answer = [](at::Tensor) {
-    return variable_list{at::ones({4}, at::kComplexFloat), {}};
-  };
+  Probe::answer = [](at::Tensor) { return variable_list{at::ones({4}, at::kComplexFloat), {}}; };
   Executor executor({});
   executor.add_root(Probe::apply(a.mul(1), b).sum());
   CHECK(error_of([&] { executor.run_ready(); }).first == errc::pass_failed);
@@ -502,9 +499,8 @@ TEST_CASE("a graph that goes to and fro between two executors") {
   auto const to = [&](int worker) {
     return [&, worker](Node& node, variable_list gradients, distgrad::Lives) {
       auto const& send = &node == there.recv.get() ? there.send : back.send;
-      network.push_back([&at, worker, &send, g = std::move(gradients)] {
-        at[worker]->inject(*send, g);
-      });
+      network.push_back(
+          [&at, worker, &send, g = std::move(gradients)] { at[worker]->inject(*send, g); });
     };
   };
   Executor first({}, {&is_recv, to(1)}), second({}, {&is_recv, to(0)});

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <distgrad/engine/carrier.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/engine/carrier.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -121,7 +121,8 @@ TEST_CASE("a channels_last weight gets a gradient with its strides") {
 TEST_CASE("a recurrent network gets libtorch's gradients") {
   std::vector<at::Tensor> weights{leaf({12, 5}), leaf({12, 3}), leaf({12}), leaf({12})};
   auto const h = leaf({1, 2, 3}), c = leaf({1, 2, 3});
-  auto const result = at::lstm(random({4, 2, 5}), {h, c}, weights, true, 1, 0.0, true, false, false);
+  auto const result =
+      at::lstm(random({4, 2, 5}), {h, c}, weights, true, 1, 0.0, true, false, false);
   variable_list leaves = weights;
   leaves.insert(leaves.end(), {h, c});
   compare({{std::get<0>(result).sum().add(std::get<2>(result).sum())}, leaves});

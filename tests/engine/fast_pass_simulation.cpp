@@ -173,9 +173,7 @@ class Simulation {
         carry_out(to, part.protocol.status(WorkerId{from}, std::move(frame.status)));
         break;
       case Frame::Kind::abort: carry_out(to, part.protocol.abort(WorkerId{from})); break;
-      case Frame::Kind::aborted:
-        carry_out(to, part.protocol.aborted(WorkerId{from}, {}));
-        break;
+      case Frame::Kind::aborted: carry_out(to, part.protocol.aborted(WorkerId{from}, {})); break;
     }
   }
   void look_at_the_end() {

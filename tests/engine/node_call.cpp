@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include <distgrad/core/error.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/core/error.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/anomaly_mode.h>

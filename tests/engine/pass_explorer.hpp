@@ -193,9 +193,9 @@ class Explorer {
     bool goes_on = false;
     for (std::size_t i = 0; i < state.network.size(); ++i) {
       auto const number = state.network[i];
-      bool const is_behind = i > 0 && (misfortune_.keeps_order
-                                           ? link(state.network[i - 1]) == link(number)
-                                           : state.network[i - 1] == number);
+      bool const is_behind =
+          i > 0 && (misfortune_.keeps_order ? link(state.network[i - 1]) == link(number)
+                                            : state.network[i - 1] == number);
       if (is_behind) continue;
       goes_on = true;
       auto next = state;

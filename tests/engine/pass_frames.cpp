@@ -2,8 +2,8 @@
 
 #include "../autograd/recording_host.hpp"
 
-#include <distgrad/core/error.hpp>
 #include <doctest/doctest.h>
+#include <distgrad/core/error.hpp>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -61,7 +61,11 @@ bool is_refused(F&& f) {
 }
 
 PassStatus some_status() {
-  return {7, true, 11, 12, {WorkerId{1}, WorkerId{9}},
+  return {7,
+          true,
+          11,
+          12,
+          {WorkerId{1}, WorkerId{9}},
           {{message, WorkerId{2}}, {{WorkerId{3}, Incarnation{1}, 4}, WorkerId{5}}},
           "MulBackward0"};
 }

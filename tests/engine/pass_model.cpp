@@ -237,8 +237,7 @@ void check_counts(Explorer const& all, State const& state, std::size_t participa
 void check_success(Explorer const& all, State const& state) {
   check_nothing_is_left(all, state);
   auto const& graph = all.graph();
-  bool const discovers_first =
-      all.rules().options.is_smart && !all.rules().options.is_overlapped;
+  bool const discovers_first = all.rules().options.is_smart && !all.rules().options.is_overlapped;
   auto const active = abstract_graph::reachable(graph);
   auto const sends = abstract_graph::active_sends(graph, active);
   std::set<WorkerId> participants;
@@ -296,9 +295,9 @@ std::size_t explore(Graph const& graph, Rules const& rules, Misfortune misfortun
   misfortune.keeps_order = may_fail && !rules.options.is_smart;
   Explorer all(graph, rules, misfortune);
   auto const wrong = all.run(check_order, at_end);
-  CHECK_MESSAGE(wrong.empty(), graph.name, ", smart ", rules.options.is_smart,
-                ", overlapped ", rules.options.is_overlapped, ", global commit ", rules.options.commits_globally, ", failing node ",
-                rules.failing_node, ", dies ", misfortune.dies, ", releases ",
+  CHECK_MESSAGE(wrong.empty(), graph.name, ", smart ", rules.options.is_smart, ", overlapped ",
+                rules.options.is_overlapped, ", global commit ", rules.options.commits_globally,
+                ", failing node ", rules.failing_node, ", dies ", misfortune.dies, ", releases ",
                 misfortune.releases, ": ", wrong);
   CHECK(all.ends() > 0);
   if (std::getenv("PASS_MODEL_STATES")) {

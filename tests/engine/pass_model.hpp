@@ -7,9 +7,7 @@ namespace pass_model {
 
 inline WireError some_error() { return {errc::pass_failed, {}, {}, {}, {}}; }
 
-inline void Part::add() {
-  protocol_.emplace(id(), WorkerId{0}, rules_->options);
-}
+inline void Part::add() { protocol_.emplace(id(), WorkerId{0}, rules_->options); }
 
 /// With the counts of FAST mode, everything that was sent in the context is waited for.
 inline void Part::join() {
@@ -29,13 +27,11 @@ inline void Part::begin() {
 }
 
 inline bool Part::can_start_discovery() const {
-  return is_initiator() && is_overlapped() && is_smart() && protocol_ &&
-         protocol_->is_running() && !protocol_->has_started();
+  return is_initiator() && is_overlapped() && is_smart() && protocol_ && protocol_->is_running() &&
+         !protocol_->has_started();
 }
 
-inline void Part::start_discovery() {
-  carry_out(protocol_->start(follow(mark(graph_->roots))));
-}
+inline void Part::start_discovery() { carry_out(protocol_->start(follow(mark(graph_->roots)))); }
 
 inline void Part::post(Kind kind, WorkerId to, Message rest) {
   rest.kind = kind;
@@ -65,8 +61,7 @@ inline void Part::carry_out(PassActions const& actions) {
   for (auto to : actions.commit) post(Kind::commit, to);
   for (auto to : actions.abort) post(Kind::abort, to);
   for (auto to : actions.aborted) post(Kind::aborted, to);
-  auto const stopped =
-      actions.stop && !drives_ && protocol_ ? protocol_->stopped() : PassActions{};
+  auto const stopped = actions.stop && !drives_ && protocol_ ? protocol_->stopped() : PassActions{};
   if (actions.finished) {
     over_ = is_initiator() || !released_;
     failed_ = protocol_->error().has_value();
@@ -114,8 +109,7 @@ inline void Part::deliver(Message const& message) {
   }
   if (!protocol_) return;
   switch (message.kind) {
-    case Kind::discovered:
-      return carry_out(protocol_->discovered(message.number, message.workers));
+    case Kind::discovered: return carry_out(protocol_->discovered(message.number, message.workers));
     case Kind::done:
       return carry_out(protocol_->done(from, {0, false, 0, 0, message.workers, {}, {}}));
     case Kind::release: return carry_out(protocol_->release());
@@ -182,8 +176,8 @@ inline void Part::run() {
 
 inline std::string Part::print() const {
   Print out;
-  out << self_ << over_ << released_ << joined_ << has_begun_ << drives_ << retires_
-      << complete_ << visible_ << failed_ << found_ << active_ << participants_ << protocol_.has_value();
+  out << self_ << over_ << released_ << joined_ << has_begun_ << drives_ << retires_ << complete_
+      << visible_ << failed_ << found_ << active_ << participants_ << protocol_.has_value();
   out << nodes_.expanded << nodes_.marked << nodes_.ran << nodes_.injected << nodes_.retired
       << nodes_.waits << nodes_.got << inbox_ << ready_;
   if (rules_->counts) out << counts_;

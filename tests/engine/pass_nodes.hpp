@@ -115,8 +115,8 @@ inline void Part::run_node(int node) {
   require(active[node], name + " ran and does not take part");
   for (int before = 0; before < int(graph_->nodes.size()); ++before) {
     auto const& [worker, next, pair] = graph_->nodes[before];
-    bool const leads = std::ranges::count(next, node) > 0 ||
-                       (pair >= 0 && graph_->pairs[pair].send == node);
+    bool const leads =
+        std::ranges::count(next, node) > 0 || (pair >= 0 && graph_->pairs[pair].send == node);
     require(!leads || !active[before] || nodes_.got[node] & bit(before),
             name + " ran without the gradients of node " + std::to_string(before));
   }

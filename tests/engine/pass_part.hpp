@@ -33,11 +33,21 @@ inline void require(bool holds, std::string const& otherwise) {
 // --- messages ------------------------------------------------------------------------------------
 
 enum class Kind : std::uint8_t {
-  discover, discovered, gradient, done, release, commit, committed, failed, abort, aborted, lost
+  discover,
+  discovered,
+  gradient,
+  done,
+  release,
+  commit,
+  committed,
+  failed,
+  abort,
+  aborted,
+  lost
 };
 inline constexpr std::array<char const*, 11> kind_names{
-    "DISCOVER", "DISCOVERED", "GRAD", "DONE",    "RELEASE", "COMMIT",
-    "COMMITTED", "FAILED",    "ABORT", "ABORTED", "LOST"};
+    "DISCOVER",  "DISCOVERED", "GRAD",  "DONE",    "RELEASE", "COMMIT",
+    "COMMITTED", "FAILED",     "ABORT", "ABORTED", "LOST"};
 
 struct Message {
   Kind kind;
@@ -68,8 +78,8 @@ struct Rules {
 /// The nodes of one worker as the executor keeps them.
 struct Nodes {
   std::uint32_t expanded = 0, marked = 0, ran = 0, injected = 0, retired = 0;
-  std::vector<std::uint8_t> waits;       // dependencies not met, by node
-  std::vector<std::uint32_t> got;        // from which nodes, by node
+  std::vector<std::uint8_t> waits;  // dependencies not met, by node
+  std::vector<std::uint32_t> got;   // from which nodes, by node
 };
 
 class Part {

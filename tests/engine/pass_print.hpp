@@ -17,10 +17,10 @@ template <class Tag, auto Member>
 struct Reveal {
   friend constexpr auto revealed(Tag) { return Member; }
 };
-#define PASS_MODEL_REVEAL(Class, member)                   \
-  struct Tag_##Class##_##member {                          \
+#define PASS_MODEL_REVEAL(Class, member)                    \
+  struct Tag_##Class##_##member {                           \
     friend constexpr auto revealed(Tag_##Class##_##member); \
-  };                                                       \
+  };                                                        \
   template struct Reveal<Tag_##Class##_##member, &Class::member>;
 PASS_MODEL_REVEAL(DiscoveryProtocol, finished_)
 PASS_MODEL_REVEAL(DiscoveryProtocol, active_)
@@ -91,10 +91,9 @@ inline void print(Print& out, PassProtocol const& pass) {
       << PASS_MODEL_OF(PassProtocol, pass, has_retired_)
       << PASS_MODEL_OF(PassProtocol, pass, local_complete_)
       << PASS_MODEL_OF(PassProtocol, pass, has_stopped_)
-      << PASS_MODEL_OF(PassProtocol, pass, aborting_)
-      << PASS_MODEL_OF(PassProtocol, pass, aborter_) << PASS_MODEL_OF(PassProtocol, pass, learned_)
-      << PASS_MODEL_OF(PassProtocol, pass, done_) << PASS_MODEL_OF(PassProtocol, pass, uncommitted_)
-      << pass.error().has_value();
+      << PASS_MODEL_OF(PassProtocol, pass, aborting_) << PASS_MODEL_OF(PassProtocol, pass, aborter_)
+      << PASS_MODEL_OF(PassProtocol, pass, learned_) << PASS_MODEL_OF(PassProtocol, pass, done_)
+      << PASS_MODEL_OF(PassProtocol, pass, uncommitted_) << pass.error().has_value();
   for (auto const& [worker, error] : PASS_MODEL_OF(PassProtocol, pass, lost_)) out << worker;
 }
 

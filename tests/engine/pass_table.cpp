@@ -210,7 +210,8 @@ TEST_CASE_FIXTURE(Fixture, "messages about passes that are not here are ignored"
 TEST_CASE_FIXTURE(Fixture, "a pass that started here does not begin again with a late gradient") {
   context = contexts.create();
   PassId const own{context->id(), WorkerId{1}, 1};
-  receive(0, distgrad::detail::gradient_message(*host, own, options, answer, {}, {at::ones({2})}, {true}));
+  receive(0, distgrad::detail::gradient_message(*host, own, options, answer, {}, {at::ones({2})},
+                                                {true}));
   CHECK(table->size() == 0);
   CHECK(host->take_sent().empty());
 }

@@ -3,9 +3,9 @@
 
 #include "../autograd/recording_host.hpp"
 
+#include <doctest/doctest.h>
 #include <distgrad/engine/pass_frames.hpp>
 #include <distgrad/engine/pass_table.hpp>
-#include <doctest/doctest.h>
 
 #include <ATen/ops/ones.h>
 

@@ -50,8 +50,6 @@ inline bool is_nothing(PassActions const& a) {
   return is_silent(a) && !a.discovery.finished && !a.retire && !a.stop && !a.finished &&
          a.query_round == 0;
 }
-inline bool only_finishes(PassActions const& a) {
-  return is_silent(a) && a.finished && !a.stop;
-}
+inline bool only_finishes(PassActions const& a) { return is_silent(a) && a.finished && !a.stop; }
 
 }  // namespace protocol_words

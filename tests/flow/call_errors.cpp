@@ -78,8 +78,7 @@ void check_kinds(Worker& self) {
 }
 
 void check_operator_error(Worker& self) {
-  auto const error =
-      remote_error([&] { self.rpc_sync<add>(name, at::ones({2}), at::ones({3})); });
+  auto const error = remote_error([&] { self.rpc_sync<add>(name, at::ones({2}), at::ones({3})); });
   CHECK(error.code() == errc::remote_exception);
   CHECK(error.remote_text().find("size of tensor") != std::string::npos);
 }
@@ -104,11 +103,11 @@ std::exception_ptr raw_call(Worker& self, std::string const& function, std::uint
   draft.value(1);
   distgrad::Promise<void> promise;
   auto const done = promise.future();
-  agent.send_call(FrameKind::call, "raw call", {}, std::move(draft),
-                  [promise = std::move(promise)](std::exception_ptr error,
-                                                 distgrad::Decoder*) mutable {
-                    error ? promise.set_error(error) : promise.set_value();
-                  });
+  agent.send_call(
+      FrameKind::call, "raw call", {}, std::move(draft),
+      [promise = std::move(promise)](std::exception_ptr error, distgrad::Decoder*) mutable {
+        error ? promise.set_error(error) : promise.set_value();
+      });
   REQUIRE(done.wait_for(std::chrono::seconds(30)));
   return done.error();
 }

@@ -246,8 +246,8 @@ TEST_CASE_TEMPLATE("[RPC-21] heavy calls and large tensors", Engine, DISTGRAD_EN
   check_heavy(cluster[0]);
 }
 
-TEST_CASE_TEMPLATE("[RPC-23] a cancelled call ends at once, and its late answer is dropped",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[RPC-23] a cancelled call ends at once, and its late answer is dropped", Engine,
+                   DISTGRAD_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   check_cancel(cluster[0]);
 }

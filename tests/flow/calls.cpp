@@ -116,9 +116,9 @@ void check_targets(Worker& self, int world_size) {
 }
 
 void check_unknown_targets(Worker& self) {
-  for (CallTarget const target : {CallTarget(2), CallTarget(-1), CallTarget(1 << 30),
-                                  CallTarget("nobody"), CallTarget(""), CallTarget("worker"),
-                                  CallTarget("WORKER1"), CallTarget(WorkerId{7})}) {
+  for (CallTarget const target :
+       {CallTarget(2), CallTarget(-1), CallTarget(1 << 30), CallTarget("nobody"), CallTarget(""),
+        CallTarget("worker"), CallTarget("WORKER1"), CallTarget(WorkerId{7})}) {
     CHECK(rig::error_of([&] { self.rpc_sync<who>(target); }) == errc::unknown_worker);
     CHECK(rig::error_of([&] { self.rpc_async<who>(target); }) == errc::unknown_worker);
     CHECK(rig::error_of([&] { self.remote<who>(target); }) == errc::unknown_worker);
@@ -161,7 +161,8 @@ void check_values(Worker& self) {
   using namespace std::string_literals;
   Scalars const scalars{true, 'q', std::int8_t(-128), ~0ull, -0.5f, 1e-308, Colour::green};
   CHECK((self.rpc_sync<echo<Scalars>>(1, scalars) == scalars));
-  for (auto const& text : {""s, "zero\0inside"s, std::string("\xff\xfe"), std::string(100000, 'x')}) {
+  for (auto const& text :
+       {""s, "zero\0inside"s, std::string("\xff\xfe"), std::string(100000, 'x')}) {
     CHECK(self.rpc_sync<echo<std::string>>(1, text) == text);
   }
   Nested const nested{{"", {}}, {"a", {std::nullopt, std::pair(1, Point{2, 3})}}};
@@ -171,7 +172,7 @@ void check_values(Worker& self) {
   }
   CHECK((self.rpc_sync<echo<WorkerInfo>>(1, self.info()) == self.info()));
   CHECK(self.rpc_sync<sum_of>(1, std::vector{1, 2, 3}) == 6);
-  CHECK(self.rpc_sync<negate>(1, 7) == -7);  // converted by the caller
+  CHECK(self.rpc_sync<negate>(1, 7) == -7);                          // converted by the caller
   CHECK(self.rpc_sync<static_cast<int (*)(int)>(half)>(1, 3) == 1);  // overloads
   CHECK(self.rpc_sync<static_cast<double (*)(double)>(half)>(1, 3) == 1.5);
   self.rpc_sync<nothing>(1);

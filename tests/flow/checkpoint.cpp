@@ -97,8 +97,7 @@ void call_inside(Workers const& w) {
   ctx.backward({y.sum()});
   CHECK(runs == 2);
   auto const &w1 = weights.at("worker1"), &w2 = weights.at("worker2");
-  auto const expected =
-      rig::local_gradients(calls_another_locally(x, w1, w2).sum(), {x, w1, w2});
+  auto const expected = rig::local_gradients(calls_another_locally(x, w1, w2).sum(), {x, w1, w2});
   CHECK(close(ctx.gradient(x), expected[0]));
   CHECK(close(gradient_on(w, 1, ctx), expected[1]));
   CHECK(close(gradient_on(w, 2, ctx), expected[2]));
@@ -132,8 +131,7 @@ void checkpoint_inside(Workers const& w) {
   ctx.backward({w[0].rpc_sync<checkpoint<checkpoints_inside>>("worker1", x).sum()});
   CHECK(runs == 6);  // twice in the function's runs, and once more for the second of these
   auto const &w1 = weights.at("worker1"), &w2 = weights.at("worker2");
-  auto const expected =
-      rig::local_gradients(formula(formula(x, w1), w2).add(x).sum(), {x, w1, w2});
+  auto const expected = rig::local_gradients(formula(formula(x, w1), w2).add(x).sum(), {x, w1, w2});
   CHECK(close(ctx.gradient(x), expected[0]));
   CHECK(close(gradient_on(w, 1, ctx), expected[1]));
   CHECK(close(gradient_on(w, 2, ctx), expected[2]));
@@ -159,8 +157,7 @@ void into_grad(Workers const& w) {
   auto const root = w[0].rpc_sync<checkpoint<calls_another>>("worker1", x).sum();
   ctx.backward({root}, {.accumulate_grad = true});
   auto const &w1 = weights.at("worker1"), &w2 = weights.at("worker2");
-  auto const expected =
-      rig::local_gradients(calls_another_locally(x, w1, w2).sum(), {x, w1, w2});
+  auto const expected = rig::local_gradients(calls_another_locally(x, w1, w2).sum(), {x, w1, w2});
   CHECK(close(x.grad(), expected[0]));
   CHECK(close(w1.grad(), expected[1]));
   CHECK(close(w2.grad(), expected[2]));
@@ -227,8 +224,8 @@ void global_commit(Workers const& w) {
   CHECK(close(gradient_on(w, 1, ctx), expected[1]));
 
   auto const further = w[0].rpc_sync<checkpoint<calls_another>>("worker1", x).sum();
-  auto const text = rig::text_of(
-      [&] { ctx.backward({further}, {.commit = distgrad::GradientCommit::global}); });
+  auto const text =
+      rig::text_of([&] { ctx.backward({further}, {.commit = distgrad::GradientCommit::global}); });
   CHECK(text.find("GradientCommit::local") != std::string::npos);
   CHECK_FALSE(gradient_on(w, 2, ctx).defined());
 }
@@ -277,8 +274,7 @@ void second_derivatives(Workers const& w) {
   ctx.backward({g.mul(g).sum()});
 
   auto const local_y = calls_another_locally(x, w1, w2);
-  auto const local_g =
-      torch::autograd::grad({local_y.mul(local_y).sum()}, {x}, {}, true, true)[0];
+  auto const local_g = torch::autograd::grad({local_y.mul(local_y).sum()}, {x}, {}, true, true)[0];
   CHECK(close(g, local_g));
   auto const expected = rig::local_gradients(local_g.mul(local_g).sum(), {x, w1, w2});
   CHECK(close(ctx.gradient(x), expected[0]));
@@ -372,8 +368,8 @@ Results many(Batch const& batch, double scale, std::string const& key, at::Tenso
 void many_values(Workers const& w) {
   auto const x = leaf(1), a = leaf(2), b = leaf(3);
   auto ctx = w[0].context();
-  auto const results = w[0].rpc_sync<checkpoint<many>>(
-      "worker1", Batch{x.mul(2), {a, b}, {}, 3}, 0.5, "key", at::ones({2}, at::kLong));
+  auto const results = w[0].rpc_sync<checkpoint<many>>("worker1", Batch{x.mul(2), {a, b}, {}, 3},
+                                                       0.5, "key", at::ones({2}, at::kLong));
   CHECK(results.count == 7);
   CHECK(results.index.equal(at::ones({2}, at::kLong).mul(2)));
   CHECK_FALSE(results.index.requires_grad());
@@ -389,8 +385,8 @@ void many_values(Workers const& w) {
 void one_result_used(Workers const& w) {
   auto const x = leaf(1), a = leaf(2), b = leaf(3);
   auto ctx = w[0].context();
-  auto const results = w[0].rpc_sync<checkpoint<many>>(
-      "worker1", Batch{x, {a, b}, {}, 2}, 1., "key", at::ones({2}, at::kLong));
+  auto const results = w[0].rpc_sync<checkpoint<many>>("worker1", Batch{x, {a, b}, {}, 2}, 1.,
+                                                       "key", at::ones({2}, at::kLong));
   ctx.backward({results.named.at("key").sum()});
   CHECK(close(ctx.gradient(b), weights.at("worker1")));
   CHECK_FALSE(ctx.gradient(x).defined());
@@ -451,8 +447,9 @@ at::Tensor breaks(at::Tensor const& x) {
   return x.mul(2);
 }
 at::Tensor breaks_elsewhere(at::Tensor const& x) {
-  return this_worker().rpc_sync<block>("worker2", x).add(
-      this_worker().rpc_sync<breaks>("worker3", x));
+  return this_worker()
+      .rpc_sync<block>("worker2", x)
+      .add(this_worker().rpc_sync<breaks>("worker3", x));
 }
 
 template <auto F>
@@ -528,9 +525,8 @@ void late_second_run(Workers const& w) {
   may_end = true;
   auto const y = w[0].rpc_sync<checkpoint<waits_elsewhere>>("worker1", leaf(1)).sum();
   may_end = false;
-  CHECK(rig::error_of([&] {
-          ctx.backward({y}, {.timeout = std::chrono::milliseconds(50)});
-        }) == distgrad::errc::timeout);
+  CHECK(rig::error_of([&] { ctx.backward({y}, {.timeout = std::chrono::milliseconds(50)}); }) ==
+        distgrad::errc::timeout);
   may_end = true;
   CHECK(rig::eventually([&] { return w[1].debug_info().backward_passes == 0; }));
   CHECK_FALSE(gradient_on(w, 2, ctx).defined());  // nothing began any more
@@ -554,9 +550,8 @@ void stopped_with_the_pass(Workers const& w) {
   auto ctx = w[0].context();
   auto const y = w[0].rpc_sync<checkpoint<waits_in_backward_elsewhere>>("worker1", leaf(1)).sum();
   may_end = false;
-  CHECK(rig::error_of([&] {
-          ctx.backward({y}, {.timeout = std::chrono::milliseconds(50)});
-        }) == distgrad::errc::timeout);
+  CHECK(rig::error_of([&] { ctx.backward({y}, {.timeout = std::chrono::milliseconds(50)}); }) ==
+        distgrad::errc::timeout);
   // Worker 1 does not wait for the node of worker 2 any more.
   CHECK(rig::eventually([&] { return w[1].debug_info().backward_passes == 0; },
                         std::chrono::seconds(20)));
@@ -591,12 +586,12 @@ at::Tensor local_pair(at::Tensor const& x) { return checkpoint<local_block>(x).a
 
 }  // namespace
 
-#define ON_CLUSTER(name, ...)                                    \
-  TEST_CASE_TEMPLATE(name, Engine, DISTGRAD_ENGINES) {           \
-    rig::on_cluster<Engine>([](Workers const& w) {               \
-      make_weights(w);                                           \
-      __VA_ARGS__(w);                                            \
-    });                                                          \
+#define ON_CLUSTER(name, ...)                          \
+  TEST_CASE_TEMPLATE(name, Engine, DISTGRAD_ENGINES) { \
+    rig::on_cluster<Engine>([](Workers const& w) {     \
+      make_weights(w);                                 \
+      __VA_ARGS__(w);                                  \
+    });                                                \
   }
 
 ON_CLUSTER("a checkpointed call has the gradients of the call, on both workers",
@@ -655,8 +650,8 @@ TEST_CASE("an ordinary backward runs a checkpointed function again") {
   CHECK(runs == 1);
   torch::autograd::backward({y.sum()}, {});
   CHECK(runs == 3);  // the inner one's third
-  auto const expected = rig::local_gradients(
-      formula(x.mul(2), local_weight).add(x.mul(2)).sum(), {x, local_weight});
+  auto const expected =
+      rig::local_gradients(formula(x.mul(2), local_weight).add(x.mul(2)).sum(), {x, local_weight});
   CHECK(close(x.grad(), expected[0]));
   CHECK(close(local_weight.grad(), expected[1]));
   CHECK_THROWS_WITH_AS(torch::autograd::backward({y.sum()}, {}), doctest::Contains("second time"),

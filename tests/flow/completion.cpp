@@ -75,8 +75,8 @@ void check_then(Worker& self) {
   }
   for (int i = 0; i < 5; ++i) CHECK(many[i].get() == 2 * i);
   // A continuation may call and wait.
-  auto const nested = ready.then(
-      [&self](auto const& value) { return self.rpc_sync<increment>(1, value.get()); });
+  auto const nested =
+      ready.then([&self](auto const& value) { return self.rpc_sync<increment>(1, value.get()); });
   CHECK(nested.get() == 3);
 }
 
@@ -86,9 +86,8 @@ void check_errors_in_then(Worker& self) {
   CHECK(seen.get());
   auto const passed_on = failed.then([](auto const& f) { return f.get(); });
   CHECK(rig::text_of([&] { passed_on.get(); }).find("failed on purpose") != std::string::npos);
-  auto const own = self.rpc_async<increment>(1, 1).then([](auto const&) -> int {
-    throw std::logic_error("in the continuation");
-  });
+  auto const own = self.rpc_async<increment>(1, 1).then(
+      [](auto const&) -> int { throw std::logic_error("in the continuation"); });
   CHECK_THROWS_AS(own.get(), std::logic_error);
 }
 
@@ -120,8 +119,8 @@ void check_use_future(Worker& self) {
   CHECK(within_bound(self.rpc_async<increment>(1, 7, asio::use_future)) == 8);
   CHECK_THROWS_AS(within_bound(self.rpc_async<fail>(1, asio::use_future)), distgrad::RemoteError);
   within_bound(self.rpc_async<touch>(1, asio::use_future));
-  auto const sum = within_bound(
-      self.rpc_async<add>(1, at::ones({2}), at::ones({2}), asio::use_future));
+  auto const sum =
+      within_bound(self.rpc_async<add>(1, at::ones({2}), at::ones({2}), asio::use_future));
   CHECK(sum.equal(at::ones({2}).mul(2)));
 }
 
@@ -143,8 +142,8 @@ asio::awaitable<int> count_to(Worker& self, int end, std::thread::id io_thread) 
 
 void check_coroutine(Worker& self) {
   asio::io_context io;
-  auto result = asio::co_spawn(io, count_to(self, 20, std::this_thread::get_id()),
-                               asio::use_future);
+  auto result =
+      asio::co_spawn(io, count_to(self, 20, std::this_thread::get_id()), asio::use_future);
   io.run_for(seconds(60));  // the awaited calls keep it busy
   CHECK(within_bound(std::move(result)) == 20);
 }
@@ -153,8 +152,8 @@ void check_executor(Worker& self) {
   asio::io_context io;
   int value = 0;
   self.rpc_async<increment>(1, 1, asio::bind_executor(io, [&](std::exception_ptr, int result) {
-    value = result;  // on this thread: nobody else runs the context
-  }));
+                              value = result;  // on this thread: nobody else runs the context
+                            }));
   io.run_for(seconds(30));
   CHECK(value == 2);
 }

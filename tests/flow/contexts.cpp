@@ -113,8 +113,7 @@ at::Tensor contexts_add_further(at::Tensor const& x, int to) {
 void release_of_nested(Workers const& w) {
   for (auto layout : {Layout::dense, Layout::sparse}) {
     auto const x = leaf(1, layout);
-    check_released(w, {0, 1, 2},
-                   [&] { w[0].rpc_sync<contexts_add_further>("worker1", x, 2); });
+    check_released(w, {0, 1, 2}, [&] { w[0].rpc_sync<contexts_add_further>("worker1", x, 2); });
     check_released(w, {0, 1, 2},
                    [&] { w[0].rpc_sync<contexts_add_further>("worker1", x.detach(), 2); });
   }
@@ -191,7 +190,8 @@ void outside(Workers const& w) {
     std::thread([&] {  // a thread started inside does not inherit it
       check_code(errc::no_context, [&] { w[0].current_context(); });
       CHECK_FALSE(w[0].rpc_sync<contexts_is_in_one>("worker1"));
-    }).join();
+    })
+        .join();
   }
   check_code(errc::no_context, [&] { w[0].current_context(); });
   CHECK_FALSE(w[0].rpc_sync<contexts_is_in_one>("worker1"));
@@ -272,8 +272,8 @@ TEST_CASE_TEMPLATE("[DA-20] the end of a context reaches workers of nested calls
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(release_of_nested);
 }
-TEST_CASE_TEMPLATE("[DA-17] a context ends after a pass, whoever still holds a part of it",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-17] a context ends after a pass, whoever still holds a part of it", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(release_after_backward);
 }
 TEST_CASE_TEMPLATE("[DA-21] a context knows every worker that was called in it", Engine,
@@ -287,8 +287,7 @@ TEST_CASE_TEMPLATE("[DA-22] a context stays usable after a call failed in it", E
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(failed_call);
 }
-TEST_CASE_TEMPLATE("[DA-22] a context that an error leaves is released", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-22] a context that an error leaves is released", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(failing_scope);
 }
 TEST_CASE_TEMPLATE("[DA-23] outside of a context there is no current one", Engine,

@@ -126,16 +126,15 @@ void slow_is_not_stuck(Workers const& w) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a pass that waits for an unused result ends and says for which message",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a pass that waits for an unused result ends and says for which message", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(unused_result, 20ms);
 }
 TEST_CASE_TEMPLATE("a pass is stuck though other results of the same worker are used", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(partly_used, 20ms);
 }
-TEST_CASE_TEMPLATE("a pass is stuck though every participant is done", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a pass is stuck though every participant is done", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(done_participant, 20ms);
 }
 TEST_CASE_TEMPLATE("a pass is stuck because of a call between two other workers", Engine,

@@ -106,9 +106,9 @@ void leaf_on_its_owner(Workers const& w, bool by_third) {
     auto const remote_leaf = w[0].remote<gradients_leaf>("worker1", 2, sparse);
     for (auto mode : {Mode::call, Mode::remote}) {
       auto ctx = w[0].context();
-      auto const root =
-          by_third ? rig::run<add_rref_at_owner>(w[0], mode, "worker2", x, remote_leaf)
-                   : rig::run<add_rref>(w[0], mode, "worker1", x, remote_leaf);
+      auto const root = by_third
+                            ? rig::run<add_rref_at_owner>(w[0], mode, "worker2", x, remote_leaf)
+                            : rig::run<add_rref>(w[0], mode, "worker1", x, remote_leaf);
       auto const g = rig::ones_for(root);
       ctx.backward({root}, {.gradients = {g}});
       auto const expected = rig::local_gradients(x.add(y), {x, y}, g);
@@ -138,8 +138,7 @@ std::vector<at::Tensor> gradients_train(RRef<at::Tensor> const& parameter, int s
   auto const product = self.rpc_sync<mul_rref>(parameter.owner().id, x, parameter);
   ctx.backward({product.sum()});
   if (ctx.gradients().size() != 1) return {};
-  return {ctx.gradient(x),
-          self.rpc_sync<gradients_at_owner>(parameter.owner().id, parameter)};
+  return {ctx.gradient(x), self.rpc_sync<gradients_at_owner>(parameter.owner().id, parameter)};
 }
 
 /// All trainers of all `owners` at the same time.

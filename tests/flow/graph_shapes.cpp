@@ -164,8 +164,8 @@ void there_and_back(Workers const& w, Mode mode, Layout layout) {
   auto const x = leaf(1, layout), y = leaf(2, layout);
   auto ctx = w[0].context();
   auto const id = ctx.id();
-  auto const result = rig::run<add_along>(w[0], mode, "worker1", x, y, std::vector<int>{0},
-                                          mode == Mode::remote);
+  auto const result =
+      rig::run<add_along>(w[0], mode, "worker1", x, y, std::vector<int>{0}, mode == Mode::remote);
   check_counts(w[0], id, 2, 2);
   check_counts(w[1], id, 2, 2);
   check_leads_to_leaves(send_to(w[0], id, 1, 2), {x, y});
@@ -262,24 +262,24 @@ TEST_CASE_TEMPLATE("[DA-05] workers in the middle of a nested call pass tensors 
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(three_hops_of_both<Mode::call>);
 }
-TEST_CASE_TEMPLATE("[DA-06] workers in the middle of nested remote values pass tensors on",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-06] workers in the middle of nested remote values pass tensors on", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(three_hops_of_both<Mode::remote>);
 }
 TEST_CASE_TEMPLATE("[DA-07] a nested call back to its origin is recorded on both sides", Engine,
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(there_and_back_of_both<Mode::call>);
 }
-TEST_CASE_TEMPLATE("[DA-08] a nested remote value on its origin is recorded on both sides",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-08] a nested remote value on its origin is recorded on both sides", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(there_and_back_of_both<Mode::remote>);
 }
-TEST_CASE_TEMPLATE("[DA-09] a call with nothing to differentiate only carries the context",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-09] a call with nothing to differentiate only carries the context", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { no_gradients(w, Mode::call); });
 }
-TEST_CASE_TEMPLATE("[DA-10] a fetch with nothing to differentiate only carries the context",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-10] a fetch with nothing to differentiate only carries the context", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { no_gradients(w, Mode::remote); });
 }
 TEST_CASE_TEMPLATE("[DA-11] a leaf that the callee returns gets its gradient there", Engine,
@@ -290,8 +290,8 @@ TEST_CASE_TEMPLATE("[DA-12] a remote leaf that is fetched gets its gradient ther
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { own_leaf(w, Mode::remote); });
 }
-TEST_CASE_TEMPLATE("[DA-13] of a list's tensors those that require gradients are recorded",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-13] of a list's tensors those that require gradients are recorded", Engine,
+                   DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { list_argument(w, Mode::call); });
 }
 TEST_CASE_TEMPLATE("[DA-14] of a list for a remote value those that require gradients are recorded",

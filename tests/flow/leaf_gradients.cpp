@@ -89,8 +89,7 @@ struct SeenTwice : torch::autograd::Function<SeenTwice> {
 };
 struct Expanded : torch::autograd::Function<Expanded> {
   static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.clone(); }
-  static torch::autograd::variable_list backward(AutogradContext*,
-                                                 torch::autograd::variable_list) {
+  static torch::autograd::variable_list backward(AutogradContext*, torch::autograd::variable_list) {
     auto one = at::ones({1});
     leafs_seen_data = one.data_ptr();
     return {one.expand({3, 3})};
@@ -132,8 +131,7 @@ void const* leafs_seen_indices = nullptr;
 
 struct SparseGradient : torch::autograd::Function<SparseGradient> {
   static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.clone(); }
-  static torch::autograd::variable_list backward(AutogradContext*,
-                                                 torch::autograd::variable_list) {
+  static torch::autograd::variable_list backward(AutogradContext*, torch::autograd::variable_list) {
     auto indices = at::arange(2, at::kLong).reshape({1, 2});
     auto values = at::ones({2, 3});
     if (leafs_parts == Parts::strided_values) values = at::ones({1, 3}).expand({2, 3});
@@ -163,8 +161,7 @@ void sparse_copies(Workers const& w, Parts parts, bool keep_views) {
   auto const root = w[0].rpc_sync<leafs_add>("worker1", SparseGradient::apply(x), y).sum();
   ctx.backward({root}, {.retain_graph = true});
   REQUIRE(ctx.gradient(x).is_sparse());
-  CHECK((ctx.gradient(x)._values().data_ptr() == leafs_seen_data) ==
-        (parts == Parts::contiguous));
+  CHECK((ctx.gradient(x)._values().data_ptr() == leafs_seen_data) == (parts == Parts::contiguous));
   CHECK((ctx.gradient(x)._indices().data_ptr() == leafs_seen_indices) ==
         (parts == Parts::contiguous));
   CHECK(same(ctx.gradient(x), two_rows(1)));
@@ -205,8 +202,7 @@ void embedding_bag(Workers const& w) {
 TEST_CASE_TEMPLATE("[DA-59] a hook of a leaf changes its gradient once", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(leaf_hook);
 }
-TEST_CASE_TEMPLATE("[DA-60] post hooks of a leaf run once in each pass", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-60] post hooks of a leaf run once in each pass", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(leaf_post_hooks);
 }
 TEST_CASE_TEMPLATE("[DA-61] a gradient nobody else has is kept, any other is copied", Engine,

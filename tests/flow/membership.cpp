@@ -162,8 +162,8 @@ void check_rref_without_engine(RRef<int> const& rref) {
 
 using namespace membership_flow;
 
-TEST_CASE_TEMPLATE("[RPC-01] every worker knows itself and all others, by name and by rank",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[RPC-01] every worker knows itself and all others, by name and by rank", Engine,
+                   DISTGRAD_ENGINES) {
   rig::Cluster<3, Engine> cluster;
   for (int rank = 0; rank < 3; ++rank) check_infos(cluster[rank], rank, 3);
   CHECK((cluster[0].info() == cluster[2].find("worker0")));
@@ -263,9 +263,9 @@ TEST_CASE("[RPC-04] the same workers meet again at the same port") {
 
 TEST_CASE_TEMPLATE("[RPC-05] names of other characters or lengths are refused", Engine,
                    DISTGRAD_ENGINES) {
-  for (std::string const& name : {std::string("a b"), std::string("\n"), std::string(" "),
-                                  std::string("a.b"), std::string("w\u00f6rker"),
-                                  std::string("a\0b", 3), std::string(128, 'a')}) {
+  for (std::string const& name :
+       {std::string("a b"), std::string("\n"), std::string(" "), std::string("a.b"),
+        std::string("w\u00f6rker"), std::string("a\0b", 3), std::string(128, 'a')}) {
     CAPTURE(name);
     CHECK(error_of_start<Engine>(name) == errc::invalid_name);
   }

@@ -206,8 +206,8 @@ TEST_CASE_TEMPLATE("[OPT-02] what a remote constructor throws arrives at the con
   };
   CHECK(text_of(std::type_identity<FailingConstructor>(), parameters, 0.1)
             .find("no optimizer today") != std::string::npos);
-  CHECK(text_of(std::type_identity<optim::SGD>(), parameters, -1.0)
-            .find("Invalid learning rate") != std::string::npos);
+  CHECK(text_of(std::type_identity<optim::SGD>(), parameters, -1.0).find("Invalid learning rate") !=
+        std::string::npos);
   Parameters const inner{self.remote<make_inner_node>(1, numbers(1, 2, 1))};
   CHECK(text_of(std::type_identity<optim::SGD>(), inner, 0.1).find("non-leaf") !=
         std::string::npos);
@@ -220,9 +220,7 @@ TEST_CASE_TEMPLATE("[OPT-03] two owners train like one process", Engine, DISTGRA
   SUBCASE("Adagrad") {
     check_same_result<optim::Adagrad>(self, optim::AdagradOptions(0.1).lr_decay(0.01));
   }
-  SUBCASE("Adam") {
-    check_same_result<optim::Adam>(self, optim::AdamOptions(0.05).amsgrad(true));
-  }
+  SUBCASE("Adam") { check_same_result<optim::Adam>(self, optim::AdamOptions(0.05).amsgrad(true)); }
   SUBCASE("AdamW") {
     check_same_result<optim::AdamW>(self, optim::AdamWOptions(0.05).amsgrad(true));
   }
@@ -273,9 +271,7 @@ TEST_CASE_TEMPLATE(
   SUBCASE("AdamW") { check_left_alone<optim::AdamW>(self, optim::AdamWOptions(0.1)); }
   SUBCASE("Adagrad") { check_left_alone<optim::Adagrad>(self, optim::AdagradOptions(0.1)); }
   SUBCASE("RMSprop") { check_left_alone<optim::RMSprop>(self, optim::RMSpropOptions(0.1)); }
-  SUBCASE("LBFGS") {
-    check_left_alone<optim::LBFGS>(self, optim::LBFGSOptions(0.1).max_iter(1));
-  }
+  SUBCASE("LBFGS") { check_left_alone<optim::LBFGS>(self, optim::LBFGSOptions(0.1).max_iter(1)); }
 }
 
 TEST_CASE_TEMPLATE("steps of several trainers exclude each other on a worker", Engine,
@@ -296,8 +292,7 @@ TEST_CASE_TEMPLATE("LBFGS of many iterations is refused, saying what to set", En
                    DISTGRAD_ALL_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
-  std::vector<RRef<at::Tensor>> const parameters{
-      self.remote<make_parameter>(1, numbers(1, 2, 1))};
+  std::vector<RRef<at::Tensor>> const parameters{self.remote<make_parameter>(1, numbers(1, 2, 1))};
   auto const make = [&] {
     DistributedOptimizer<optim::LBFGS>(self, parameters, optim::LBFGSOptions(1).max_iter(20));
   };

@@ -173,8 +173,7 @@ void out_of_time(Workers const& w) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a pass ends at its timeout, and another may follow", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a pass ends at its timeout, and another may follow", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(out_of_time);
 }
 
@@ -206,7 +205,8 @@ at::Tensor breaks_at_the_end(at::Tensor const& x) {
 }
 
 at::Tensor weighted_and_breaking(at::Tensor const& x) {
-  return this_worker().rpc_sync<weighted>("worker2", x.mul(failing_weight(1)), 2)
+  return this_worker()
+      .rpc_sync<weighted>("worker2", x.mul(failing_weight(1)), 2)
       .mul(this_worker().rpc_sync<breaking>("worker3", failing_weight(3)));
 }
 
@@ -233,7 +233,8 @@ void commits_together(Workers const& w, BackwardMode mode) {
   rig::check_gradients(ctx, here, {x});
   for (int rank : {1, 2, 3}) {
     auto const expected = rig::local_gradients(here, {failing_weight(rank)})[0];
-    CHECK(same(w[std::size_t(rank)].context_part(ctx.id())->gradient(failing_weight(rank)), expected));
+    CHECK(same(w[std::size_t(rank)].context_part(ctx.id())->gradient(failing_weight(rank)),
+               expected));
   }
 }
 
@@ -299,8 +300,7 @@ TEST_CASE_TEMPLATE("with global commit a failed pass in FAST mode leaves all as 
 TEST_CASE_TEMPLATE("a pass that failed has stopped on every worker", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(stops_everywhere);
 }
-TEST_CASE_TEMPLATE("[DA-25] a context that is released ends its passes", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-25] a context that is released ends its passes", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(released_meanwhile);
 }
 TEST_CASE_TEMPLATE("[DA-42] a pass needs a context its worker knows", Engine, DISTGRAD_ENGINES) {

@@ -53,10 +53,12 @@ void invalid_roots(Workers const& w) {
   check_error(errc::invalid_root, [&] { ctx.backward({at::Tensor()}); });
   check_error(errc::invalid_root, [&] { ctx.backward({x.mul(2)}); });
   check_error(errc::invalid_root, [&] { ctx.backward({x.sum(), at::ones({})}); });
-  check_error(errc::invalid_root,
-              [&] { ctx.backward({x.mul(2)}, {.gradients = {at::ones({5, 7})}}); });
-  check_error(errc::invalid_argument,
-              [&] { ctx.backward({x.sum()}, {.gradients = {at::ones({}), at::ones({})}}); });
+  check_error(errc::invalid_root, [&] {
+    ctx.backward({x.mul(2)}, {.gradients = {at::ones({5, 7})}});
+  });
+  check_error(errc::invalid_argument, [&] {
+    ctx.backward({x.sum()}, {.gradients = {at::ones({}), at::ones({})}});
+  });
   CHECK(ctx.gradients().empty());
   CHECK(w[0].debug_info().backward_passes == 0);
   ctx.backward({x.sum()});
@@ -153,8 +155,7 @@ TEST_CASE_TEMPLATE("[DA-45] gradients of four roots from four workers are summed
                    DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>(four_roots);
 }
-TEST_CASE_TEMPLATE("[DA-46] each leaf gets a gradient of its own dtype", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[DA-46] each leaf gets a gradient of its own dtype", Engine, DISTGRAD_ENGINES) {
   rig::on_cluster<Engine>([](Workers const& w) { two_dtypes(w, Layout::dense); });
 }
 TEST_CASE_TEMPLATE("[DA-46] each sparse leaf gets a gradient of its own dtype", Engine,

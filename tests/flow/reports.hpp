@@ -16,7 +16,8 @@ struct Report {
   std::string worker, node, text;
 };
 /// What backward throws; code 0 if it does not.
-inline Report report_of(distgrad::Context& ctx, at::Tensor const& root, BackwardOptions const& options = {}) {
+inline Report report_of(distgrad::Context& ctx, at::Tensor const& root,
+                        BackwardOptions const& options = {}) {
   try {
     ctx.backward({root}, options);
   } catch (RemoteError const& e) {

@@ -213,8 +213,7 @@ TEST_CASE_TEMPLATE("[RPC-36] what the creating function threw arrives wherever t
     auto const text = rig::text_of([&] { counter.template rpc_sync<&Tally::add>(1); });
     CHECK(text.find("no counter for you") != std::string::npos);
     auto const derived = counter.template remote<&Tally::add>(1);
-    CHECK(rig::text_of([&] { derived.to_here(); }).find("no counter for you") !=
-          std::string::npos);
+    CHECK(rig::text_of([&] { derived.to_here(); }).find("no counter for you") != std::string::npos);
   }
 }
 
@@ -262,8 +261,7 @@ TEST_CASE_TEMPLATE("[RPC-31] functions of a value that cannot be sent run where 
     CHECK(counter.template rpc_sync<&Tally::add>(0) == 20);
   }
   auto const far = self.remote<make_counter>("worker1", 0);
-  CHECK(rig::error_of([&] { self.rpc_sync<&Tally::add>("worker0", far, 1); }) ==
-        errc::not_owner);
+  CHECK(rig::error_of([&] { self.rpc_sync<&Tally::add>("worker0", far, 1); }) == errc::not_owner);
 }
 
 TEST_CASE_TEMPLATE("[RPC-39] debug_info counts a value while somebody refers to it", Engine,
@@ -319,8 +317,8 @@ TEST_CASE_TEMPLATE("[RPC-40] without a context a value goes through ordinary aut
   CHECK(leaf.local_value().grad().equal(at::ones({2, 2}).mul(3)));
 }
 
-TEST_CASE_TEMPLATE("[RPC-41] a user's backward pass reaches the value's graph on its owner",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[RPC-41] a user's backward pass reaches the value's graph on its owner", Engine,
+                   DISTGRAD_ENGINES) {
   rig::Cluster<2, Engine> cluster;
   Worker& self = cluster[0];
   auto const x = leaf_of_ones();
@@ -348,8 +346,7 @@ TEST_CASE_TEMPLATE("[RPC-38] a reference may outlive its engine, and says so whe
     CHECK(counter.template rpc_sync<&Tally::add>(1) == 1);
     cluster.shutdown();
     CHECK(rig::error_of([&] { far.to_here(); }) == condition::closed);
-    CHECK(rig::error_of([&] { counter.template rpc_sync<&Tally::add>(1); }) ==
-          condition::closed);
+    CHECK(rig::error_of([&] { counter.template rpc_sync<&Tally::add>(1); }) == condition::closed);
   }
   CHECK(rig::error_of([&] { far.to_here(); }) == condition::closed);
   CHECK(rig::error_of([&] { far.async_to_here(); }) == condition::closed);

@@ -63,9 +63,7 @@ RRef<int> obtain(Worker& at, int owner, int value) {
 }
 RRef<int> obtain_here(int owner, int value) { return obtain(this_worker(), owner, value); }
 RRef<int> same_reference(RRef<int> const& value) { return value; }
-Seen pass_on(RRef<int> const& value, int to) {
-  return this_worker().rpc_sync<look_at>(to, value);
-}
+Seen pass_on(RRef<int> const& value, int to) { return this_worker().rpc_sync<look_at>(to, value); }
 RRef<Seen> leave_at(RRef<int> const& value, int to) {
   return this_worker().remote<look_at>(to, value);
 }
@@ -89,8 +87,10 @@ int sum_of_bundle(Bundle const& bundle) {
 }
 Bundle make_bundle(int owner) {
   auto& self = this_worker();
-  return {obtain(self, owner, 1), {obtain(self, owner, 10), obtain(self, 0, 100)},
-          {{"twice", {2, obtain(self, 1, 1000)}}}, obtain(self, owner, 10000)};
+  return {obtain(self, owner, 1),
+          {obtain(self, owner, 10), obtain(self, 0, 100)},
+          {{"twice", {2, obtain(self, 1, 1000)}}},
+          obtain(self, owner, 10000)};
 }
 
 RRef<RRef<int>> reference_to_reference(int outer, int inner, int value) {
@@ -165,9 +165,8 @@ at::Tensor train_with(RRef<ParameterServer> const& server, int rounds) {
   auto total = at::zeros({3});
   for (int i = 0; i < rounds; ++i) {
     auto const gradient = at::ones({3}).mul(self.rank() + i);
-    total = total.add(i % 2 == 0
-                          ? server.rpc_sync<&ParameterServer::average>(gradient)
-                          : self.rpc_sync<average_at>(server.owner(), server, gradient));
+    total = total.add(i % 2 == 0 ? server.rpc_sync<&ParameterServer::average>(gradient)
+                                 : self.rpc_sync<average_at>(server.owner(), server, gradient));
   }
   return total;
 }

@@ -13,13 +13,13 @@ namespace {
 namespace shutdown_flow {
 
 using namespace std::chrono_literals;
-using ending::gate;
-using ending::in_background;
-using ending::is_over;
 using distgrad::errc;
 using distgrad::Future;
 using distgrad::this_worker;
 using distgrad::Worker;
+using ending::gate;
+using ending::in_background;
+using ending::is_over;
 
 int add_one(int x) { return x + 1; }
 int held(int x) { return gate.pass() ? x : -1; }
@@ -200,8 +200,7 @@ TEST_CASE_TEMPLATE("[RPC-45] a group ends without a worker that stopped by itsel
   CHECK(is_over(end));
 }
 
-TEST_CASE_TEMPLATE("[RPC-45] a stop ends a shutdown of the same engine", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[RPC-45] a stop ends a shutdown of the same engine", Engine, DISTGRAD_ENGINES) {
   rig::Cluster<3, Engine> cluster;
   auto waiting = in_background([&] { cluster[1].shutdown(0s); });
   REQUIRE(rig::eventually([&] {  // rank 0 knows, so the shutdown is under way
@@ -244,8 +243,8 @@ TEST_CASE_TEMPLATE("an engine with work under way can be destroyed at any time",
   }
 }
 
-TEST_CASE_TEMPLATE("a handler that waits for a call does not hold up the end of its engine",
-                   Engine, DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("a handler that waits for a call does not hold up the end of its engine", Engine,
+                   DISTGRAD_ENGINES) {
   gate.shut();
   auto cluster = std::make_unique<rig::Cluster<3, Engine>>();
   auto const call = (*cluster)[2].template rpc_async<ask>(0, 1, 5);

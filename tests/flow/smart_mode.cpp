@@ -104,9 +104,7 @@ void two_consumers(Workers const& w) {
   check_gradients(ctx, here.mul(here).mul(2).add(here).sum(), {x});
 }
 
-at::Tensor relays(at::Tensor const& x) {
-  return this_worker().rpc_sync<smart_same>("worker2", x);
-}
+at::Tensor relays(at::Tensor const& x) { return this_worker().rpc_sync<smart_same>("worker2", x); }
 void relay(Workers const& w) {
   auto const x = leaf(1);
   auto ctx = w[0].context();
@@ -151,8 +149,7 @@ void other_roots_later(Workers const& w) {
 /// Gives no gradient back.
 struct Forgets : torch::autograd::Function<Forgets> {
   static at::Tensor forward(AutogradContext*, at::Tensor x) { return x.clone(); }
-  static torch::autograd::variable_list backward(AutogradContext*,
-                                                 torch::autograd::variable_list) {
+  static torch::autograd::variable_list backward(AutogradContext*, torch::autograd::variable_list) {
     return {at::Tensor()};
   }
 };
@@ -321,8 +318,8 @@ struct Meddled {
     CHECK(rig::eventually([&] { return workers.run_no_pass(); }));
     auto const& m = *meddling;
     Counts const counts{m.count(FrameKind::pass_discover), m.count(FrameKind::pass_discovered),
-                        m.count(FrameKind::gradient), m.count(FrameKind::pass_done),
-                        m.count(FrameKind::pass_release), m.count(FrameKind::pass_commit)};
+                        m.count(FrameKind::gradient),      m.count(FrameKind::pass_done),
+                        m.count(FrameKind::pass_release),  m.count(FrameKind::pass_commit)};
     CHECK(m.count_passes() == counts.discover + counts.discovered + counts.gradient + counts.done +
                                   counts.release + counts.commit);
     return counts;
@@ -354,8 +351,7 @@ TEST_CASE_FIXTURE(Meddled, "the first pass asks nobody when every result is used
   auto ctx = workers[0].context();
   auto const a = workers[0].rpc_sync<smart_sin>("worker1", x);
   auto const b = workers[0].rpc_sync<smart_mul>("worker2", x, y);
-  CHECK(counts_of(ctx, {a.add(b).sum()}) ==
-        Counts{.gradient = 4, .done = 2, .commit = 2});
+  CHECK(counts_of(ctx, {a.add(b).sum()}) == Counts{.gradient = 4, .done = 2, .commit = 2});
 }
 TEST_CASE_FIXTURE(Meddled, "the first pass asks when a result is not used") {
   auto const x = leaf(1), y = leaf(2);

@@ -186,8 +186,7 @@ TEST_CASE_TEMPLATE("[RPC-28] zero is no limit, and a negative time limit is refu
   timeouts::check_no_limit(cluster[0], *clock);
 }
 
-TEST_CASE_TEMPLATE("[RPC-28] an answer that comes too late is dropped", Engine,
-                   DISTGRAD_ENGINES) {
+TEST_CASE_TEMPLATE("[RPC-28] an answer that comes too late is dropped", Engine, DISTGRAD_ENGINES) {
   auto const clock = std::make_shared<timeouts::ManualClock>();
   rig::Cluster<2, Engine> cluster(timeouts::options<Engine>(clock));
   timeouts::Held held;

@@ -117,9 +117,9 @@ TEST_CASE_FIXTURE(Fixture, "every arrow of a trace has two ends, in two boxes") 
     bool is_in_box = false;
     for (auto const& box : events) {
       if (!box.is("X") || box.number("pid") != event.number("pid")) continue;
-      is_in_box = is_in_box || (box.number("tid") == event.number("tid") &&
-                                box.number("ts") <= event.number("ts") &&
-                                event.number("ts") < box.end());
+      is_in_box =
+          is_in_box || (box.number("tid") == event.number("tid") &&
+                        box.number("ts") <= event.number("ts") && event.number("ts") < box.end());
     }
     CHECK(is_in_box);
   }
@@ -210,17 +210,15 @@ namespace {
 
 /// Sets the variable for engines that are made while it lives.
 struct Asked {
-  explicit Asked(std::filesystem::path const& path) {
-    ::setenv("DISTGRAD_TRACE", path.c_str(), 1);
-  }
+  explicit Asked(std::filesystem::path const& path) { ::setenv("DISTGRAD_TRACE", path.c_str(), 1); }
   ~Asked() { ::unsetenv("DISTGRAD_TRACE"); }
 };
 
 struct Folder {
   Folder() { std::filesystem::create_directory(path); }
   ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path = std::filesystem::temp_directory_path() /
-                               ("distgrad-trace-" + std::to_string(::getpid()));
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("distgrad-trace-" + std::to_string(::getpid()));
 };
 
 }  // namespace
@@ -247,8 +245,9 @@ TEST_CASE("a trace that could not be written is refused at the start") {
   Asked const asked("/no/such/folder/trace.json");
   CHECK(rig::error_of([] { rig::Cluster<1, LoopbackEngine> cluster; }) ==
         distgrad::errc::invalid_argument);
-  CHECK(rig::text_of([] { rig::Cluster<1, LoopbackEngine> cluster; })
-            .find("/no/such/folder/trace.0.json") != std::string::npos);
+  CHECK(rig::text_of([] {
+          rig::Cluster<1, LoopbackEngine> cluster;
+        }).find("/no/such/folder/trace.0.json") != std::string::npos);
 }
 
 TEST_CASE("the rank stands before the ending of the file's name, wherever that is") {

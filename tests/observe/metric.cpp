@@ -22,7 +22,8 @@ TEST_CASE("a duration falls into the first bucket that is long enough for it") {
   for (std::size_t i = 1; i < MetricHistogram::bounds.size(); ++i) CHECK(now.buckets[i] == 2);
   CHECK(now.buckets.back() == 1);  // longer than the longest
   CHECK(now.count == 2 * MetricHistogram::bounds.size());
-  auto const all = std::accumulate(MetricHistogram::bounds.begin(), MetricHistogram::bounds.end(), 0ns);
+  auto const all =
+      std::accumulate(MetricHistogram::bounds.begin(), MetricHistogram::bounds.end(), 0ns);
   CHECK(now.sum == 2 * all + std::chrono::nanoseconds(MetricHistogram::bounds.size()));
 }
 

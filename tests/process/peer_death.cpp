@@ -213,11 +213,14 @@ namespace {
 /// Rank 0 of a group of three that tells the port through a pipe.
 int host(processes::Arguments const& arguments) {
   auto options = processes::options(0, 3);
-  options.rendezvous = distgrad::TcpRendezvous(
-      {.master_port = 0, .job_secret = {}, .bind_address = {},
-       .on_listening = [&](std::uint16_t port) {
-         if (::write(std::stoi(arguments.at(0)), &port, sizeof(port)) < 0) std::abort();
-       }});
+  options.rendezvous =
+      distgrad::TcpRendezvous({.master_port = 0,
+                               .job_secret = {},
+                               .bind_address = {},
+                               .on_listening = [&](std::uint16_t port) {
+                                 if (::write(std::stoi(arguments.at(0)), &port, sizeof(port)) < 0)
+                                   std::abort();
+                               }});
   distgrad::TcpEngine engine(options);
   engine.shutdown();
   return 0;

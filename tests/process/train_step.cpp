@@ -11,7 +11,10 @@ using distgrad::this_worker;
 using distgrad::Worker;
 
 at::Tensor make_weight(std::int64_t rows, std::int64_t columns, double scale) {
-  return at::arange(rows * columns, at::kDouble).view({rows, columns}).mul(scale).sub(0.5)
+  return at::arange(rows * columns, at::kDouble)
+      .view({rows, columns})
+      .mul(scale)
+      .sub(0.5)
       .set_requires_grad(true);
 }
 at::Tensor layer(at::Tensor const& x, RRef<at::Tensor> const& weight) {

@@ -204,7 +204,9 @@ TEST_CASE("each of many calls ends once, whoever ends it") {
   }
   f.clock.advance(1s);
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { for (auto id : ids) f.caller.answered(one, Fixture::answer(id)); });
+  threads.emplace_back([&] {
+    for (auto id : ids) f.caller.answered(one, Fixture::answer(id));
+  });
   threads.emplace_back([&] {
     for (int i = count - 1; i >= 0; --i) f.caller.fail(ids[i], nullptr);
   });

@@ -27,12 +27,10 @@ TEST_CASE("a message goes to the handler of its kind, whole and with its sender"
   fake_host::FakeHost host;
   Dispatcher dispatcher(host, group_of_two());
   std::vector<std::pair<std::uint32_t, std::uint64_t>> calls, replies;
-  dispatcher.on(FrameKind::call, [&](WorkerId from, Message m) {
-    calls.emplace_back(from.value, m.call.value);
-  });
-  dispatcher.on(FrameKind::reply, [&](WorkerId from, Message m) {
-    replies.emplace_back(from.value, m.call.value);
-  });
+  dispatcher.on(FrameKind::call,
+                [&](WorkerId from, Message m) { calls.emplace_back(from.value, m.call.value); });
+  dispatcher.on(FrameKind::reply,
+                [&](WorkerId from, Message m) { replies.emplace_back(from.value, m.call.value); });
   dispatcher.on_message({3}, message_of(FrameKind::call, 7));
   dispatcher.on_message({4}, message_of(FrameKind::reply, 8));
   dispatcher.on_message({3}, message_of(FrameKind::call, 9));

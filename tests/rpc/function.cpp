@@ -25,7 +25,9 @@ std::string const& reference(std::string const& x) {
 }
 Promise<int> promised;
 Future<int> later(int) { return promised.future(); }
-Future<void> later_nothing() { return make_ready_future(0).then([](auto const&) {}); }
+Future<void> later_nothing() {
+  return make_ready_future(0).then([](auto const&) {});
+}
 struct Opaque {
   explicit Opaque(int v) : value(v) {}
   int value;
@@ -167,11 +169,13 @@ TEST_CASE("signatures tell argument and result types apart, not how they are pas
   CHECK(of(static_cast<int (*)(int)>(nullptr)) ==
         of(static_cast<int const& (*)(int const&)>(nullptr)));
   CHECK(of(static_cast<int (*)(int)>(nullptr)) == of(static_cast<Future<int> (*)(int)>(nullptr)));
-  std::vector<std::uint64_t> const all{
-      of(static_cast<int (*)(int)>(nullptr)), of(static_cast<int (*)(long)>(nullptr)),
-      of(static_cast<long (*)(int)>(nullptr)), of(static_cast<void (*)(int)>(nullptr)),
-      of(static_cast<int (*)()>(nullptr)), of(static_cast<int (*)(int, int)>(nullptr)),
-      of(static_cast<int (*)(std::vector<int>)>(nullptr))};
+  std::vector<std::uint64_t> const all{of(static_cast<int (*)(int)>(nullptr)),
+                                       of(static_cast<int (*)(long)>(nullptr)),
+                                       of(static_cast<long (*)(int)>(nullptr)),
+                                       of(static_cast<void (*)(int)>(nullptr)),
+                                       of(static_cast<int (*)()>(nullptr)),
+                                       of(static_cast<int (*)(int, int)>(nullptr)),
+                                       of(static_cast<int (*)(std::vector<int>)>(nullptr))};
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) CHECK(all[i] != all[j]);
   }

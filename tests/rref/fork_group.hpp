@@ -21,8 +21,8 @@ struct Group {
   std::vector<IdSource*> sources{&id_0, &id_1, &id_2};
   IdSource id_0{owner, Incarnation{9}}, id_1{user, Incarnation{9}}, id_2{third, Incarnation{9}};
   std::deque<std::tuple<WorkerId, WorkerId, RRefControl>> network;  // from, to
-  std::vector<RRefAction> events;                                  // all but sends
-  std::vector<FrameKind> sent;                                     // all but acks
+  std::vector<RRefAction> events;                                   // all but sends
+  std::vector<FrameKind> sent;                                      // all but acks
 
   ForkProtocol& at(WorkerId w) { return workers[w.value]; }
   RRefId new_rref(WorkerId by) { return sources[by.value]->next<RRefId>(); }
@@ -49,9 +49,8 @@ struct Group {
     }
   }
   std::size_t count(RRefAction::Kind kind, RRefId rref) const {
-    return static_cast<std::size_t>(std::count_if(events.begin(), events.end(), [&](auto& e) {
-      return e.kind == kind && e.rref == rref;
-    }));
+    return static_cast<std::size_t>(std::count_if(
+        events.begin(), events.end(), [&](auto& e) { return e.kind == kind && e.rref == rref; }));
   }
   bool is_freed(RRefId rref) const { return count(RRefAction::Kind::value_freed, rref) == 1; }
   bool is_empty() const {

@@ -51,8 +51,8 @@ inline void World::check_value(Value const& value) const {
 inline bool World::is_quiet() const {
   auto const notices = transitions();
   return network_.empty() && std::ranges::none_of(notices, [](Transition t) {
-    return t.kind == Transition::Kind::notice;
-  });
+           return t.kind == Transition::Kind::notice;
+         });
 }
 
 inline void World::check_duplicate(Packet const& packet) const {
@@ -93,8 +93,8 @@ inline std::string World::describe(Transition t) const {
   auto const name = [](WorkerId w) { return "worker " + to_string(w); };
   if (t.kind == Transition::Kind::notice) return name(WorkerId{t.index}) + " notices the crash";
   if (t.kind == Transition::Kind::op) {
-    static constexpr char const* names[] = {"creates", "makes", "shares", "releases", "gives up",
-                                            "loses",   "crashes"};
+    static constexpr char const* names[] = {"creates",  "makes", "shares", "releases",
+                                            "gives up", "loses", "crashes"};
     auto const& op = script_->ops()[t.index];
     return name(op.worker) + " " + names[static_cast<int>(op.kind)] + " handle " +
            std::to_string(op.handle) + " to " + to_string(op.to);

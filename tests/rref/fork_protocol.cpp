@@ -98,15 +98,15 @@ TEST_CASE("[RPC-32] references pass between owner, user and third worker, and en
   auto const fork_request = FrameKind::rref_fork_request;
   auto const child_accept = FrameKind::rref_child_accept;
   Row const rows[] = {
-      {owner, owner, {}},                             // registered and dropped again
-      {owner, user, {}},                              // registered before it travels
-      {owner, third, {}},                             //
-      {user, owner, {child_accept}},                  // never registered
-      {user, user, {fork_request}},                   // parent and child on one worker
-      {user, third, {fork_request, child_accept}},    //
-      {third, owner, {child_accept}},                 //
-      {third, user, {fork_request, child_accept}},    //
-      {third, third, {fork_request}},                 //
+      {owner, owner, {}},                           // registered and dropped again
+      {owner, user, {}},                            // registered before it travels
+      {owner, third, {}},                           //
+      {user, owner, {child_accept}},                // never registered
+      {user, user, {fork_request}},                 // parent and child on one worker
+      {user, third, {fork_request, child_accept}},  //
+      {third, owner, {child_accept}},               //
+      {third, user, {fork_request, child_accept}},  //
+      {third, third, {fork_request}},               //
   };
   for (auto const& row : rows) {
     CAPTURE(row.from);
@@ -278,8 +278,7 @@ TEST_CASE("whoever waits for a value hears when its creation is given up, or its
     auto const data = g.at(user).share_as_user(fork, g.new_fork(user), third);
     g.at(third).received(data);
     g.run();
-    is_lost ? g.at(owner).peer_lost(user)
-            : g.at(user).create_answered(rref, fork, errc::timeout);
+    is_lost ? g.at(owner).peer_lost(user) : g.at(user).create_answered(rref, fork, errc::timeout);
     g.run();
     CHECK(g.count(Kind::value_failed, rref) == 1);
     g.at(third).release(data.fork);

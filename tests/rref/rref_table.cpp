@@ -114,9 +114,9 @@ TEST_CASE("control messages that are cut off, and fetches of nothing, do no harm
   auto const value = distgrad::detail::create_remote<doubled_number>(*group[0].table, 1, 21);
   group.settle();
   auto& dispatcher = group[1].agent.dispatcher();
-  for (auto kind : {FrameKind::rref_create, FrameKind::rref_fork_request,
-                    FrameKind::rref_child_accept, FrameKind::rref_user_delete, FrameKind::rref_ack,
-                    FrameKind::rref_fetch}) {
+  for (auto kind :
+       {FrameKind::rref_create, FrameKind::rref_fork_request, FrameKind::rref_child_accept,
+        FrameKind::rref_user_delete, FrameKind::rref_ack, FrameKind::rref_fetch}) {
     for (std::size_t bytes : {0u, 1u, 40u, 79u}) {
       Message message{.kind = kind, .call = CallId{77}};
       message.metadata.resize(bytes);

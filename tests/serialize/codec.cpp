@@ -131,7 +131,9 @@ class Throwing {
 template <>
 struct distgrad::Codec<codec_tests::Owned> {
   static constexpr std::uint64_t signature = fnv1a("Owned");
-  static void encode(Encoder& to, codec_tests::Owned const& value) { to.writer.number(*value.pointer); }
+  static void encode(Encoder& to, codec_tests::Owned const& value) {
+    to.writer.number(*value.pointer);
+  }
   static codec_tests::Owned decode(Decoder& from) {
     return {std::make_unique<int>(from.reader.number<int>())};
   }

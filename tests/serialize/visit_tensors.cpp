@@ -69,8 +69,7 @@ TEST_CASE("a tensor is visited, an undefined one too") {
 TEST_CASE("containers are visited in their order") {
   CHECK(numbers_in(std::vector{number(1), number(2)}) == Numbers{1, 2});
   CHECK(numbers_in(std::array{number(1), number(2)}) == Numbers{1, 2});
-  CHECK(numbers_in(std::tuple{number(1), 2, std::pair{number(3), number(4)}}) ==
-        Numbers{1, 3, 4});
+  CHECK(numbers_in(std::tuple{number(1), 2, std::pair{number(3), number(4)}}) == Numbers{1, 3, 4});
   CHECK(numbers_in(std::map<std::string, at::Tensor>{{"b", number(2)}, {"a", number(1)}}) ==
         Numbers{1, 2});
   CHECK(numbers_in(std::unordered_map<int, std::vector<at::Tensor>>{{1, {number(1)}}}) ==

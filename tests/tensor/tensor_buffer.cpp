@@ -109,7 +109,8 @@ TEST_CASE("memory that nobody owns is copied") {
   auto const shown = show(unowned);
   CHECK(shown.buffers.at(0).data() != static_cast<void*>(values));
   CHECK(std::memcmp(shown.buffers[0].data(), values, sizeof values) == 0);
-  auto const owned = at::from_blob(values, {3}, [](void*) {}, at::kFloat);
+  auto const owned = at::from_blob(
+      values, {3}, [](void*) {}, at::kFloat);
   CHECK(show(owned).buffers.at(0).data() == static_cast<void*>(values));
 }
 

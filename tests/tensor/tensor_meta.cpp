@@ -181,12 +181,12 @@ TEST_CASE("strides with gaps, overlaps or of an absurd size are refused") {
 
 TEST_CASE("sparse parts that do not fit together are refused") {
   CHECK(refusal(sparse({10, 20}, {2, 3}, {3})) == "");
-  CHECK(refusal(sparse({10, 20}, {2, 3}, {4})) != "");       // other number of entries
-  CHECK(refusal(sparse({10, 20}, {3, 3}, {3})) != "");       // more indices than dimensions
-  CHECK(refusal(sparse({10, 20}, {1, 3}, {3})) != "");       // a dense dimension is missing
-  CHECK(refusal(sparse({10, 20}, {1, 3}, {3, 19})) != "");   // another dense size
-  CHECK(refusal(sparse({10, 20}, {6}, {3})) != "");          // indices are no matrix
-  CHECK(refusal(sparse({10, 20}, {2, 3}, {})) != "");        // values are no list
+  CHECK(refusal(sparse({10, 20}, {2, 3}, {4})) != "");      // other number of entries
+  CHECK(refusal(sparse({10, 20}, {3, 3}, {3})) != "");      // more indices than dimensions
+  CHECK(refusal(sparse({10, 20}, {1, 3}, {3})) != "");      // a dense dimension is missing
+  CHECK(refusal(sparse({10, 20}, {1, 3}, {3, 19})) != "");  // another dense size
+  CHECK(refusal(sparse({10, 20}, {6}, {3})) != "");         // indices are no matrix
+  CHECK(refusal(sparse({10, 20}, {2, 3}, {})) != "");       // values are no list
   auto wrong_type = sparse({10, 20}, {2, 3}, {3});
   wrong_type.parts[0].dtype = at::kInt;
   CHECK(refusal(wrong_type) != "");

@@ -103,7 +103,8 @@ TEST_CASE("a peer that ends with unread messages tells their sender") {
   for (bool vanishes : {false, true}) {
     Pair pair;
     Result result;
-    pair.a.async_send({1}, numbered_message(1, {}, {patterned_buffer(5000, 1)}), result.completion());
+    pair.a.async_send({1}, numbered_message(1, {}, {patterned_buffer(5000, 1)}),
+                      result.completion());
     vanishes ? pair.b.abandon() : pair.b.close();
     pair.a.run_until(time_point::min());
     CHECK(result.calls == 1);

@@ -89,7 +89,9 @@ inline std::string to_string(PassId const& id) {
 
 inline std::ostream& operator<<(std::ostream& out, WorkerId id) { return out << to_string(id); }
 inline std::ostream& operator<<(std::ostream& out, CallId id) { return out << id.value; }
-inline std::ostream& operator<<(std::ostream& out, PassId const& id) { return out << to_string(id); }
+inline std::ostream& operator<<(std::ostream& out, PassId const& id) {
+  return out << to_string(id);
+}
 template <class Tag>
 std::ostream& operator<<(std::ostream& out, GlobalId<Tag> const& id) {
   return out << to_string(id);
@@ -123,6 +125,7 @@ template <>
 struct std::hash<distgrad::PassId> {
   std::size_t operator()(distgrad::PassId const& id) const noexcept {
     auto const seed = std::hash<distgrad::ContextId>()(id.context);
-    return distgrad::detail::mix_hash(seed, (std::uint64_t{id.initiator.value} << 32) | id.sequence);
+    return distgrad::detail::mix_hash(seed,
+                                      (std::uint64_t{id.initiator.value} << 32) | id.sequence);
   }
 };

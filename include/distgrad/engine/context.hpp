@@ -51,8 +51,7 @@ class Context {
   /// `commit` have no meaning here.
   /// @throws as `backward`.
   std::vector<at::Tensor> grad(std::vector<at::Tensor> const& roots,
-                               std::vector<at::Tensor> const& inputs,
-                               BackwardOptions options = {});
+                               std::vector<at::Tensor> const& inputs, BackwardOptions options = {});
 
   /// The gradient of a leaf of this worker; undefined if no pass reached it.
   at::Tensor gradient(at::Tensor const& variable) const { return context_->gradient(variable); }

@@ -29,7 +29,8 @@ namespace distgrad {
 /// @threads safe: shared object; `poll` one thread at a time.
 template <class Transport, class Queues, class Serializer = TensorSerializer>
 class DistEngine : public Worker {
-  // The concepts in the line above would say "constraints not satisfied"; these say what is missing.
+  // The concepts in the line above would say "constraints not satisfied"; these say what is
+  // missing.
   static_assert(sizeof(TransportCheck<Transport>) && sizeof(QueueCheck<Queues>) &&
                 sizeof(SerializerCheck<Serializer>));
   using Host = PolicyHost<Transport, Queues, Serializer>;

@@ -72,8 +72,8 @@ struct EngineOptions {
   DeviceMaps device_maps = {};
   /// Sizes this worker accepts from its peers.
   FrameLimits limits = {};
-  /// Where the log goes: any function that takes a `LogRecord`, such as `log_json_to(file)`; nowhere
-  /// if empty.
+  /// Where the log goes: any function that takes a `LogRecord`, such as `log_json_to(file)`;
+  /// nowhere if empty.
   LogSink log = log_to_stderr;
   /// Less important records are not even made.
   LogLevel log_level = LogLevel::warning;

@@ -65,9 +65,9 @@ class OpenEnded {
 class Executor {
  public:
   struct Options {
-    bool retain_graph = false;  ///< Nodes keep what they saved, so that another pass can follow.
-    bool create_graph = false;  ///< Gradients get a graph of their own.
-    bool is_restricted = false; ///< Only leaves given to `keep` get gradients.
+    bool retain_graph = false;   ///< Nodes keep what they saved, so that another pass can follow.
+    bool create_graph = false;   ///< Gradients get a graph of their own.
+    bool is_restricted = false;  ///< Only leaves given to `keep` get gradients.
   };
 
   /// @param streams orders work on devices, and outlives this; null if all is on the CPU.
@@ -102,8 +102,8 @@ class Executor {
 
   /// The pass ends at `node`, wherever it leads: its gradients are kept for `take_captured`.
   void capture(node_ptr const& node);
-  /// Once complete: what reached a captured node, one per input; empty if nothing did. Ready for the
-  /// calling thread's current streams, as is what `take_gradients` returns.
+  /// Once complete: what reached a captured node, one per input; empty if nothing did. Ready for
+  /// the calling thread's current streams, as is what `take_gradients` returns.
   variable_list take_captured(Node const& node);
 
   /// The recv functions found since the last call, each once per executor.
@@ -168,12 +168,12 @@ class Executor {
 
   struct NodeState {
     Node* node;
-    variable_list inputs;         // sums of the gradients so far; empty before the first: not live
-    std::uint32_t dependencies;   // gradients that are still to come
-    std::uint32_t first_target;   // where its next nodes begin in targets_
+    variable_list inputs;        // sums of the gradients so far; empty before the first: not live
+    std::uint32_t dependencies;  // gradients that are still to come
+    std::uint32_t first_target;  // where its next nodes begin in targets_
     Kind kind = Kind::inner;
-    bool is_shared = false;       // leaf: its gradient also goes elsewhere
-    bool is_injected = false;     // send
+    bool is_shared = false;    // leaf: its gradient also goes elsewhere
+    bool is_injected = false;  // send
   };
 
   struct Ready {
@@ -230,7 +230,7 @@ class Executor {
   std::vector<std::uint32_t> targets_;  // number of the next node of each edge of each node
   std::vector<node_ptr> held_;          // starts: every other node lives through a next edge
   std::vector<Node*> reached_;
-  std::vector<node_ptr> kept_;          // leaves, with is_restricted
+  std::vector<node_ptr> kept_;  // leaves, with is_restricted
   std::vector<std::uint32_t> captured_;
   std::vector<std::uint32_t> roots_;
   std::vector<bool> marks_;

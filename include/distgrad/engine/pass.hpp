@@ -42,7 +42,8 @@ struct NestedPass {
 /// In SMART mode, what takes part is known before the gradients move, or found out meanwhile:
 /// - overlapped, a context's first pass: nodes run as in FAST mode, where every call of the context
 ///   is taken to take part. If that does not lead to the end soon, discovery finds out what really
-///   does, and the rest is dropped. No pass waits for a question that way when every result is used.
+///   does, and the rest is dropped. No pass waits for a question that way when every result is
+///   used.
 /// - otherwise discovery comes first. So a context with many passes walks only what a pass needs.
 /// @threads safe: shared object.
 class Pass : public std::enable_shared_from_this<Pass> {

@@ -24,8 +24,7 @@ struct PassOptions {
   }
   static PassOptions from_bits(std::uint8_t bits) {
     auto const is_set = [bits](int n) { return (bits >> n & 1) != 0; };
-    return {is_set(0), is_set(1), is_set(2), is_set(3),
-            is_set(4), is_set(5), is_set(6), is_set(7)};
+    return {is_set(0), is_set(1), is_set(2), is_set(3), is_set(4), is_set(5), is_set(6), is_set(7)};
   }
   friend bool operator==(PassOptions const&, PassOptions const&) = default;
 };

@@ -50,22 +50,19 @@ struct PassActions {
 /// | state | event | next | actions |
 /// |---|---|---|---|
 /// | running | part complete, participant | finished; lingering: complete | send_done |
-/// | running | part complete or a done, initiator, all are done | finished | commit all, lingering |
-/// | the same | with global commit and participants | committing | commit all |
-/// | complete | commit | finished | send_committed, with global commit |
-/// | running, overlapped | discovery finished, initiator | same | release all, retire |
-/// | running | release | same | retire |
-/// | committing | the last participant committed | finished | - |
-/// | running, complete | failure, participant | failed | stop, send_failed |
-/// | running, committing | failure, own or reported, initiator | aborting | stop, abort all |
-/// | running, complete, failed | abort | aborting | stop, abort those this worker asked or sent to |
-/// | aborting | stopped, and all it aborted have answered | finished | aborted to who aborted it |
-/// | aborting | abort from another worker | same | aborted to that one |
-/// | aborting | failure or done, initiator | same | abort to those it did not know yet |
-/// | running | tick, initiator, FAST | same | query |
-/// | running | answer that proves a standstill | aborting | stop, abort all |
-/// | any | initiator lost, or the engine ends | finished | stop, abort as above |
-/// | finished | anything | finished | - |
+/// | running | part complete or a done, initiator, all are done | finished | commit all, lingering
+/// | | the same | with global commit and participants | committing | commit all | | complete |
+/// commit | finished | send_committed, with global commit | | running, overlapped | discovery
+/// finished, initiator | same | release all, retire | | running | release | same | retire | |
+/// committing | the last participant committed | finished | - | | running, complete | failure,
+/// participant | failed | stop, send_failed | | running, committing | failure, own or reported,
+/// initiator | aborting | stop, abort all | | running, complete, failed | abort | aborting | stop,
+/// abort those this worker asked or sent to | | aborting | stopped, and all it aborted have
+/// answered | finished | aborted to who aborted it | | aborting | abort from another worker | same
+/// | aborted to that one | | aborting | failure or done, initiator | same | abort to those it did
+/// not know yet | | running | tick, initiator, FAST | same | query | | running | answer that proves
+/// a standstill | aborting | stop, abort all | | any | initiator lost, or the engine ends |
+/// finished | stop, abort as above | | finished | anything | finished | - |
 ///
 /// Who takes part is known from the discovery, if there was one before the gradients. Otherwise,
 /// in FAST mode and while nodes run before it is finished, it is learned on the way: every done
@@ -174,7 +171,7 @@ class PassProtocol {
   std::uint64_t sent_ = 0;
   std::optional<WireError> error_;
   bool has_stopped_ = false;
-  std::set<WorkerId> aborting_;     // told to abort, have not answered
+  std::set<WorkerId> aborting_;      // told to abort, have not answered
   std::optional<WorkerId> aborter_;  // waits for this worker's answer
   std::map<WorkerId, PassStatus> last_words_;
 

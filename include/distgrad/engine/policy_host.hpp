@@ -69,7 +69,8 @@ class PolicyHost final : public Host {
 
   void send(WorkerId to, Message message, SendCompletion done) override {
     if (observer_) observer_->sent(to, traffic_kind(message.kind), frame_bytes(message));
-    transport.async_send(to, std::move(message), done ? std::move(done) : [](error_code) {});
+    transport.async_send(
+        to, std::move(message), done ? std::move(done) : [](error_code) {});
   }
   void wake() noexcept override { transport.wake(); }
   void submit(std::uint64_t priority, unique_function<void()> task) override {

@@ -52,10 +52,10 @@ struct GradientMark {
 
 using TraceEvent = std::variant<CallSpan, PassSpan, GradientMark>;
 
-/// What happened in one engine, in the order in which it ended. Holds the first `capacity` events and
-/// counts those it has no room for, so that a job that runs for days can be traced like any.
-/// @threads safe: shared object. @cost of an event: an atomic addition and a copy; no lock. Memory is
-/// taken as it is needed.
+/// What happened in one engine, in the order in which it ended. Holds the first `capacity` events
+/// and counts those it has no room for, so that a job that runs for days can be traced like any.
+/// @threads safe: shared object. @cost of an event: an atomic addition and a copy; no lock. Memory
+/// is taken as it is needed.
 class Trace {
  public:
   explicit Trace(std::size_t capacity)

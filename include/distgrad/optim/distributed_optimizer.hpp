@@ -55,8 +55,8 @@ void wait_for_all(std::vector<Future<T>> const& futures) {
 /// Each worker that owns parameters gets an `Optimizer` of its own. A parameter without a gradient
 /// in the context is left alone, and `.grad` is neither used nor changed.
 ///
-///     DistributedOptimizer<torch::optim::SGD> opt(engine, parameters, torch::optim::SGDOptions(0.1));
-///     opt.step(ctx);
+///     DistributedOptimizer<torch::optim::SGD> opt(engine, parameters,
+///     torch::optim::SGDOptions(0.1)); opt.step(ctx);
 ///
 /// @tparam Optimizer any `torch::optim` optimizer, or a class of yours with its interface. The
 /// workers must be of a program that uses the same `DistributedOptimizer`.
@@ -84,8 +84,7 @@ class DistributedOptimizer {
 template <class Optimizer>
 template <class Options>
 DistributedOptimizer<Optimizer>::DistributedOptimizer(
-    Worker const& worker, std::vector<RRef<at::Tensor>> const& parameters,
-    Options const& options) {
+    Worker const& worker, std::vector<RRef<at::Tensor>> const& parameters, Options const& options) {
   if (parameters.empty()) {
     throw Error(errc::invalid_argument, "a DistributedOptimizer needs at least one parameter");
   }

@@ -27,24 +27,16 @@ struct ReadyTask {
 /// What `QueuePolicy` asks for, one by one.
 namespace queue_needs {
 template <class T>
-concept contract = requires {
-  requires std::derived_from<typename T::contract, queue_v1>;
-};
+concept contract = requires { requires std::derived_from<typename T::contract, queue_v1>; };
 template <class T>
-concept options = requires {
-  requires std::default_initializable<typename T::Options>;
-};
+concept options = requires { requires std::default_initializable<typename T::Options>; };
 template <class T>
-concept constructor = requires {
-  requires std::constructible_from<T, typename T::Options>;
-};
+concept constructor = requires { requires std::constructible_from<T, typename T::Options>; };
 template <class T>
-concept event = requires {
-  requires std::movable<typename T::Event>;
-};
+concept event = requires { requires std::movable<typename T::Event>; };
 template <class T>
 concept is_inline = requires {
-  {std::bool_constant<T::is_inline>()};
+  { std::bool_constant<T::is_inline>() };
 };
 template <class T>
 concept submit = requires(T& t, c10::Device device, ReadyTask task) {
@@ -60,8 +52,7 @@ concept on_submit = requires(T& t, unique_function<void()> wake) {
 };
 template <class T>
 concept stop = requires(T& t) {
-  { t.stop() }
-  noexcept->std::same_as<void>;
+  { t.stop() } noexcept -> std::same_as<void>;
 };
 template <class T>
 concept streams = requires(T const& ct) {
@@ -85,11 +76,12 @@ concept keep = requires(T& t, c10::DataPtr const& memory, c10::Stream stream) {
 /// docs/policies/queue.md; the tests of `testing/queue_conformance.hpp` check what the compiler
 /// cannot.
 template <class T>
-concept QueuePolicy = queue_needs::contract<T> && queue_needs::options<T> &&
-    queue_needs::constructor<T> && queue_needs::event<T> && queue_needs::is_inline<T> &&
-    queue_needs::submit<T> && queue_needs::poll<T> && queue_needs::on_submit<T> &&
-    queue_needs::stop<T> && queue_needs::streams<T> && queue_needs::record<T> &&
-    queue_needs::wait<T> && queue_needs::keep<T>;
+concept QueuePolicy =
+    queue_needs::contract<T> && queue_needs::options<T> && queue_needs::constructor<T> &&
+    queue_needs::event<T> && queue_needs::is_inline<T> && queue_needs::submit<T> &&
+    queue_needs::poll<T> && queue_needs::on_submit<T> && queue_needs::stop<T> &&
+    queue_needs::streams<T> && queue_needs::record<T> && queue_needs::wait<T> &&
+    queue_needs::keep<T>;
 
 /// Compiles if `T` is a `QueuePolicy`; otherwise the first error says what it lacks.
 template <class T>

@@ -143,7 +143,8 @@ struct RawFunction<R(P...)> {
 
   template <class... Args>
   static void encode(RawEncoder& to, Args const&... arguments) {
-    static_assert(sizeof...(Args) == sizeof...(P), "the function takes another number of arguments");
+    static_assert(sizeof...(Args) == sizeof...(P),
+                  "the function takes another number of arguments");
     (RawCodec<P>::encode(to, static_cast<P const&>(arguments)), ...);
   }
   static Arguments decode([[maybe_unused]] RawDecoder& from) {

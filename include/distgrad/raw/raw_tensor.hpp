@@ -69,9 +69,9 @@ template <> struct element_type_of<std::complex<double>> { static constexpr auto
 /// Memory of `size_bytes`, or none if there is not so much.
 inline Buffer allocate_raw(std::uint64_t size_bytes) {
   constexpr auto most = static_cast<std::uint64_t>(PTRDIFF_MAX);
-  auto* const memory = size_bytes <= most ? ::operator new(static_cast<std::size_t>(size_bytes),
-                                                           std::nothrow)
-                                          : nullptr;
+  auto* const memory = size_bytes <= most
+                           ? ::operator new(static_cast<std::size_t>(size_bytes), std::nothrow)
+                           : nullptr;
   if (!memory) return {};
   std::shared_ptr<void> owner(memory, [](void* p) { ::operator delete(p); });
   return {std::move(owner), memory, static_cast<std::size_t>(size_bytes)};

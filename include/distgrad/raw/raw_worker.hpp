@@ -57,9 +57,9 @@ class RawWorker {
   static Result<std::unique_ptr<RawWorker>> join(Options options) {
     if (options.name.empty()) options.name = "worker" + std::to_string(options.rank);
     if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
-      return ErrorReport{errc::invalid_argument,
-                         "rank " + std::to_string(options.rank) + " is not within a world size of " +
-                             std::to_string(options.world_size)};
+      return ErrorReport{errc::invalid_argument, "rank " + std::to_string(options.rank) +
+                                                     " is not within a world size of " +
+                                                     std::to_string(options.world_size)};
     }
     std::unique_ptr<RawWorker> worker(new RawWorker(std::move(options)));
     if (auto failed = worker->meet()) return std::move(*failed);
@@ -192,11 +192,11 @@ class RawWorker {
           "a tensor for '" + std::string(function) + "' has not the elements its sizes say"}));
     }
     auto const timeout = target.timeout().value_or(options_.rpc_timeout);
-    agent_->call(target.worker(), function,
-                 make_raw_call(function, Shape::signature, std::move(values)),
-                 Deadline::after(timeout), [done = std::move(done)](Result<Message> answer) mutable {
-                   done(read_result<typename Shape::Returned>(answer));
-                 });
+    agent_->call(
+        target.worker(), function, make_raw_call(function, Shape::signature, std::move(values)),
+        Deadline::after(timeout), [done = std::move(done)](Result<Message> answer) mutable {
+          done(read_result<typename Shape::Returned>(answer));
+        });
   }
 
   template <class R>

@@ -16,9 +16,7 @@ struct rendezvous_v1 {};
 /// What `RendezvousPolicy` asks for, one by one.
 namespace rendezvous_needs {
 template <class T>
-concept contract = requires {
-  requires std::derived_from<typename T::contract, rendezvous_v1>;
-};
+concept contract = requires { requires std::derived_from<typename T::contract, rendezvous_v1>; };
 template <class T>
 concept exchange = requires(T& t, PeerAddress self, std::uint32_t world_size, Deadline deadline) {
   { t.exchange(std::move(self), world_size, deadline) } -> std::same_as<std::vector<PeerAddress>>;

@@ -40,9 +40,9 @@ class StaticRendezvous {
     }
     auto const rank = self.info.id.value;
     if (rank >= world_size || group[rank].info.name != self.info.name) {
-      return ErrorReport{errc::invalid_argument, "the list does not name worker '" +
-                                                     self.info.name + "' as rank " +
-                                                     std::to_string(rank)};
+      return ErrorReport{
+          errc::invalid_argument,
+          "the list does not name worker '" + self.info.name + "' as rank " + std::to_string(rank)};
     }
     group[rank].info.incarnation = self.info.incarnation;
     group[rank].devices = self.devices;

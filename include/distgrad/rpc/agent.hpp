@@ -83,8 +83,8 @@ class RpcAgent {
   void log_lost(WorkerId peer, error_code why) const;
   void on_call(WorkerId from, Message message);
   void on_answer(std::string_view function, std::exception_ptr error, WorkerId from,
-                 Message message, OnResult& on_result,
-                 std::vector<unique_function<void()>>& undo, CallProbe& probe);
+                 Message message, OnResult& on_result, std::vector<unique_function<void()>>& undo,
+                 CallProbe& probe);
 
   std::shared_ptr<Host> host_;
   Observer* const observer_;

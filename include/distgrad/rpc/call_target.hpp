@@ -19,7 +19,8 @@ class CallTarget {
   CallTarget(WorkerRef worker, std::chrono::nanoseconds timeout)
       : worker_(worker), timeout_(timeout) {
     if (timeout < timeout.zero()) {
-      throw_error(errc::invalid_argument, "a call's timeout must not be negative; 0 means no limit");
+      throw_error(errc::invalid_argument,
+                  "a call's timeout must not be negative; 0 means no limit");
     }
   }
 

@@ -29,8 +29,8 @@ void encode_arguments(Draft& draft, std::type_identity<std::tuple<P...>>, Args c
   static_assert((Encodable<P> && ...),
                 "a parameter type cannot be sent: specialise distgrad::Codec, or give the type a "
                 "distgrad_fields(T&) function");
-  [[maybe_unused]] auto const encode = [&]<class Parameter, class Arg>(std::type_identity<Parameter>,
-                                                      Arg const& arg) {
+  [[maybe_unused]] auto const encode = [&]<class Parameter, class Arg>(
+                                           std::type_identity<Parameter>, Arg const& arg) {
     if constexpr (std::is_same_v<Parameter, Arg>) {
       draft.value(arg);
     } else {

@@ -140,7 +140,9 @@ class BoundFunction final : public BoundCall {
   using Stored = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
  public:
-  static std::unique_ptr<BoundCall> bind(Decoder& in) { return std::make_unique<BoundFunction>(in); }
+  static std::unique_ptr<BoundCall> bind(Decoder& in) {
+    return std::make_unique<BoundFunction>(in);
+  }
 
   explicit BoundFunction(Decoder& in)
       : arguments_(decode_arguments(in, std::type_identity<typename Types::Parameters>())) {}

@@ -217,7 +217,7 @@ class ForkProtocol {
     bool released = false;
     bool delete_sent = false;
     std::size_t children = 0;
-    std::uint64_t create = 0;   // the request that makes the value
+    std::uint64_t create = 0;  // the request that makes the value
     bool owes_create = false;  // sent from here, and not answered
     error_code error;
     friend bool operator==(User const&, User const&) = default;

@@ -140,14 +140,12 @@ void hold_for(Decoder& in, Future<T> future) {
 
 /// Runs `F` on the target's worker and keeps its result there.
 template <auto F, class... Args>
-RRef<CallResult<F>> create_remote(RRefTable& table, CallTarget const& target,
-                                  Args const&... args) {
+RRef<CallResult<F>> create_remote(RRefTable& table, CallTarget const& target, Args const&... args) {
   auto& agent = table.agent();
   auto const owner = agent.membership().resolve(target.worker()).id;
-  return RRef<CallResult<F>>(table.create(owner, Registered<F>::function.entry.name,
-                                          target.timeout(), [&](Draft& draft) {
-                                            write_request<F>(agent, draft, args...);
-                                          }));
+  return RRef<CallResult<F>>(
+      table.create(owner, Registered<F>::function.entry.name, target.timeout(),
+                   [&](Draft& draft) { write_request<F>(agent, draft, args...); }));
 }
 
 DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle);
@@ -158,8 +156,7 @@ DISTGRAD_DECL RRefHandlePtr decode_fork(Decoder& from);
 /// References travel as forks: the message itself keeps the value alive until it arrived.
 template <class T>
 struct Codec<RRef<T>> {
-  static constexpr std::uint64_t signature =
-      compose_signature("rref", detail::type_signature<T>());
+  static constexpr std::uint64_t signature = compose_signature("rref", detail::type_signature<T>());
   static void encode(Encoder& to, RRef<T> const& value) { detail::encode_fork(to, value.handle()); }
   static RRef<T> decode(Decoder& from) { return RRef<T>(detail::decode_fork(from)); }
 };

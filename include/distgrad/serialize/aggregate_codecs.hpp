@@ -49,9 +49,7 @@ template <detail::AggregateOfFields T>
 struct Codec<T> {
   using Fields = detail::AllFields<detail::field_types_t<T>>;
   static constexpr std::uint64_t signature = Fields::signature;
-  static void encode(Encoder& to, T const& value) {
-    Fields::encode(to, detail::tie_fields(value));
-  }
+  static void encode(Encoder& to, T const& value) { Fields::encode(to, detail::tie_fields(value)); }
   static T decode(Decoder& from)
     requires(Fields::decodable)
   {

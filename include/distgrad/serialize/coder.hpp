@@ -16,8 +16,8 @@
 #include <distgrad/core/ids.hpp>
 #include <distgrad/core/services.hpp>
 #include <distgrad/core/unique_function.hpp>
-#include <distgrad/wire/signature.hpp>
 #include <distgrad/wire/reader.hpp>
+#include <distgrad/wire/signature.hpp>
 #include <distgrad/wire/writer.hpp>
 
 namespace distgrad {
@@ -86,8 +86,9 @@ concept Decodable =
 /// A compile-time check whose message says what to do about `T`.
 template <class T>
 constexpr bool require_encodable() {
-  static_assert(!std::is_pointer_v<T>, "distgrad sends values, no pointers: pass the object itself "
-                                       "or an RRef to it");
+  static_assert(!std::is_pointer_v<T>,
+                "distgrad sends values, no pointers: pass the object itself "
+                "or an RRef to it");
   static_assert(Encodable<T>,
                 "distgrad does not know how to send this type. Make it an aggregate of at most 16 "
                 "sendable fields (no base class, no C array), or give it a friend "

@@ -27,17 +27,11 @@ struct ReceivedTensors {
 /// What `SerializerPolicy` asks for, one by one.
 namespace serializer_needs {
 template <class T>
-concept contract = requires {
-  requires std::derived_from<typename T::contract, serializer_v1>;
-};
+concept contract = requires { requires std::derived_from<typename T::contract, serializer_v1>; };
 template <class T>
-concept options = requires {
-  requires std::default_initializable<typename T::Options>;
-};
+concept options = requires { requires std::default_initializable<typename T::Options>; };
 template <class T>
-concept constructor = requires {
-  requires std::constructible_from<T, typename T::Options>;
-};
+concept constructor = requires { requires std::constructible_from<T, typename T::Options>; };
 template <class T>
 concept pack = requires(T const& ct, Writer& out, std::vector<Buffer>& buffers,
                         std::span<at::Tensor const> tensors) {
@@ -58,8 +52,8 @@ concept landing = requires(T const& ct, std::span<std::uint64_t const> lengths) 
 /// compiler cannot.
 template <class T>
 concept SerializerPolicy = serializer_needs::contract<T> && serializer_needs::options<T> &&
-    serializer_needs::constructor<T> && serializer_needs::pack<T> && serializer_needs::unpack<T> &&
-    serializer_needs::landing<T>;
+                           serializer_needs::constructor<T> && serializer_needs::pack<T> &&
+                           serializer_needs::unpack<T> && serializer_needs::landing<T>;
 
 /// Compiles if `T` is a `SerializerPolicy`; otherwise the first error says what it lacks.
 template <class T>

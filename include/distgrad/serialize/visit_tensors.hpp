@@ -30,8 +30,7 @@ concept MapLike = std::ranges::input_range<T&> && requires { typename T::mapped_
 template <class T>
 concept OwningRange = std::ranges::input_range<T&> && !std::ranges::view<T> &&
                       std::is_lvalue_reference_v<std::ranges::range_reference_t<T&>> &&
-                      !std::is_const_v<
-                          std::remove_reference_t<std::ranges::range_reference_t<T&>>>;
+                      !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<T&>>>;
 
 }  // namespace detail
 

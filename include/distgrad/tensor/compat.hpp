@@ -151,7 +151,7 @@ inline void announce_own_devices() {
     bool isAvailable() const { return true; }
     bool hasPrimaryContext(c10::DeviceIndex) const { return true; }
   };
-  at::RegisterPrivateUse1HooksInterface(new Hooks);  // libtorch has no way to take it back
+  at::RegisterPrivateUse1HooksInterface(new Hooks);    // libtorch has no way to take it back
   c10::register_privateuse1_backend("privateuseone");  // by which it goes already
 #endif
 }

@@ -282,8 +282,8 @@ TEST_CASE_TEMPLATE_DEFINE("queue policy", Rig, queue_conformance) {
       queues->submit(device, {0, [&] {
                                 for (auto const& stream : streams) {
                                   c10::impl::VirtualGuardImpl const guard(stream.device_type());
-                                  all_current = all_current &&
-                                                guard.getStream(stream.device()) == stream;
+                                  all_current =
+                                      all_current && guard.getStream(stream.device()) == stream;
                                 }
                                 done.step();
                               }});

@@ -106,7 +106,8 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
   static_assert(SerializerPolicy<Serializer>);
   Serializer const serializer = Rig::make();
 
-  SUBCASE("every element type and layout arrives, bit by bit if not promised less, with its strides") {
+  SUBCASE(
+      "every element type and layout arrives, bit by bit if not promised less, with its strides") {
     for (auto const dtype : all_dtypes()) {
       for (auto const& layout : all_layouts()) {
         CAPTURE(c10::toString(dtype));
@@ -172,7 +173,8 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
     std::vector<at::Tensor> const sent{{}, a, {}, b, c, a, {}};
     auto const received = round_trip(serializer, sent);
     REQUIRE(received.tensors.size() == sent.size());
-    for (std::size_t i = 0; i < sent.size(); ++i) CHECK(has_arrived<Rig>(received.tensors[i], sent[i]));
+    for (std::size_t i = 0; i < sent.size(); ++i)
+      CHECK(has_arrived<Rig>(received.tensors[i], sent[i]));
   }
 
   SUBCASE("whether gradients are required travels, the graph does not") {
@@ -189,8 +191,8 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
   }
 
   SUBCASE("what arrives is an ordinary tensor: it can be written, and differentiated") {
-    auto tensor = round_trip(serializer, {dense(at::ScalarType::Int, {3}).to(at::kFloat)})
-                      .tensors.at(0);
+    auto tensor =
+        round_trip(serializer, {dense(at::ScalarType::Int, {3}).to(at::kFloat)}).tensors.at(0);
     tensor.fill_(3).requires_grad_();
     tensor.mul(tensor).sum().backward();
     CHECK(tensor.grad().equal(tensor.detach().mul(2)));
@@ -225,8 +227,8 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
   }
 
   SUBCASE("a message that is cut off anywhere is refused") {
-    auto const whole = deliver(serializer, pack(serializer, {dense(at::kFloat, {3, 4}).t(),
-                                                             sparse(at::kFloat, 3, true)}));
+    auto const whole = deliver(
+        serializer, pack(serializer, {dense(at::kFloat, {3, 4}).t(), sparse(at::kFloat, 3, true)}));
     for (std::size_t size = 0; size < whole.metadata.size(); ++size) {
       auto cut = whole;
       cut.metadata.resize(size);
@@ -245,9 +247,11 @@ TEST_CASE_TEMPLATE_DEFINE("serializer policy", Rig, serializer_conformance) {
   }
 
   SUBCASE("no change of a message makes it crash") {
-    std::vector<at::Tensor> const tensors{dense(at::kFloat, {3, 4}).t(), {},
+    std::vector<at::Tensor> const tensors{dense(at::kFloat, {3, 4}).t(),
+                                          {},
                                           sparse(at::kDouble, 4, false, {2}),
-                                          dense(at::kLong, {}), dense(at::kBool, {0, 3})};
+                                          dense(at::kLong, {}),
+                                          dense(at::kBool, {0, 3})};
     auto const whole = deliver(serializer, pack(serializer, tensors));
     std::mt19937 random(1);
     int refused = 0;

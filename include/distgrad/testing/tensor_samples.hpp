@@ -66,21 +66,48 @@ inline std::vector<Layout> all_layouts() {
   using at::ScalarType;
   return {
       {"no dimension", [](ScalarType t) { return dense(t, {}); }},
-      {"matrix", [](ScalarType t) { return dense(t, {3, 4}); }},
+      {"matrix",
+       [](ScalarType t) {
+         return dense(t, {3, 4});
+       }},
       {"empty vector", [](ScalarType t) { return dense(t, {0}); }},
-      {"empty with a size", [](ScalarType t) { return dense(t, {0, 3}); }},
-      {"empty between sizes", [](ScalarType t) { return dense(t, {2, 0, 5}); }},
-      {"transposed", [](ScalarType t) { return dense(t, {3, 4}).t(); }},
-      {"channels last", [](ScalarType t) { return strided(t, {2, 3, 4, 5}, {60, 1, 15, 3}); }},
+      {"empty with a size",
+       [](ScalarType t) {
+         return dense(t, {0, 3});
+       }},
+      {"empty between sizes",
+       [](ScalarType t) {
+         return dense(t, {2, 0, 5});
+       }},
+      {"transposed",
+       [](ScalarType t) {
+         return dense(t, {3, 4}).t();
+       }},
+      {"channels last",
+       [](ScalarType t) {
+         return strided(t, {2, 3, 4, 5}, {60, 1, 15, 3});
+       }},
       {"channels last 3d",
-       [](ScalarType t) { return strided(t, {2, 4, 4, 4, 4}, {256, 1, 64, 16, 4}); }},
-      {"permuted", [](ScalarType t) { return dense(t, {2, 3, 4, 5}).permute({3, 0, 2, 1}); }},
+       [](ScalarType t) {
+         return strided(t, {2, 4, 4, 4, 4}, {256, 1, 64, 16, 4});
+       }},
+      {"permuted",
+       [](ScalarType t) {
+         return dense(t, {2, 3, 4, 5}).permute({3, 0, 2, 1});
+       }},
       {"one element, odd stride", [](ScalarType t) { return strided(t, {1}, {8}); }},
       {"odd strides where the size is one",
-       [](ScalarType t) { return strided(t, {1, 5, 1}, {77, 1, 3}); }},
-      {"row of a big matrix", [](ScalarType t) { return dense(t, {64, 64}).select(0, 2); }},
+       [](ScalarType t) {
+         return strided(t, {1, 5, 1}, {77, 1, 3});
+       }},
+      {"row of a big matrix",
+       [](ScalarType t) {
+         return dense(t, {64, 64}).select(0, 2);
+       }},
       {"first rows of a big matrix",
-       [](ScalarType t) { return dense(t, {64, 64}).narrow(0, 0, 38); }},
+       [](ScalarType t) {
+         return dense(t, {64, 64}).narrow(0, 0, 38);
+       }},
       {"64 dimensions",
        [](ScalarType t) { return dense(t, std::vector<std::int64_t>(max_tensor_dimensions, 1)); }},
   };
@@ -90,23 +117,40 @@ inline std::vector<Layout> all_layouts() {
 inline std::vector<Layout> gapped_layouts() {
   using at::ScalarType;
   return {
-      {"column of a matrix", [](ScalarType t) { return dense(t, {9, 7}).select(1, 3); }, false},
-      {"every second row", [](ScalarType t) { return dense(t, {9, 7}).slice(0, 0, 9, 2); }, false},
+      {"column of a matrix",
+       [](ScalarType t) {
+         return dense(t, {9, 7}).select(1, 3);
+       },
+       false},
+      {"every second row",
+       [](ScalarType t) {
+         return dense(t, {9, 7}).slice(0, 0, 9, 2);
+       },
+       false},
       {"block of a transposed matrix",
-       [](ScalarType t) { return dense(t, {9, 7}).t().narrow(0, 1, 3).narrow(1, 2, 4); }, false},
+       [](ScalarType t) {
+         return dense(t, {9, 7}).t().narrow(0, 1, 3).narrow(1, 2, 4);
+       },
+       false},
       {"expanded", [](ScalarType t) { return dense(t, {1}).expand({1000}); }, false},
       {"expanded in the middle",
-       [](ScalarType t) { return dense(t, {3, 1, 2}).expand({3, 4, 2}); }, false},
+       [](ScalarType t) {
+         return dense(t, {3, 1, 2}).expand({3, 4, 2});
+       },
+       false},
       {"overlapping windows",
-       [](ScalarType t) { return dense(t, {10}).as_strided({8, 3}, {1, 1}); }, false},
+       [](ScalarType t) {
+         return dense(t, {10}).as_strided({8, 3}, {1, 1});
+       },
+       false},
   };
 }
 
 /// Element types with kernels for copying in every supported libtorch.
 inline std::vector<at::ScalarType> copyable_dtypes() {
   using enum at::ScalarType;
-  return {Byte,  Char,   Short,         Int,  Long,    Half, Float, Double, ComplexHalf,
-          ComplexFloat, ComplexDouble, Bool, BFloat16};
+  return {Byte,   Char,        Short,        Int,           Long, Half,    Float,
+          Double, ComplexHalf, ComplexFloat, ComplexDouble, Bool, BFloat16};
 }
 
 /// A sparse matrix `[rows, columns, dense...]` with `nnz` entries.
@@ -136,8 +180,8 @@ inline std::vector<std::byte> element_bytes(at::Tensor const& tensor) {
   std::vector<std::byte> bytes(plain.numel() * size);
   std::vector<std::int64_t> place(plain.dim(), 0);
   for (std::int64_t n = 0; n < plain.numel(); ++n) {
-    auto const offset = std::inner_product(place.begin(), place.end(), plain.strides().begin(),
-                                           std::int64_t{0});
+    auto const offset =
+        std::inner_product(place.begin(), place.end(), plain.strides().begin(), std::int64_t{0});
     std::memcpy(bytes.data() + n * size,
                 static_cast<std::byte const*>(plain.data_ptr()) + offset * size, size);
     for (auto d = plain.dim(); d-- > 0 && ++place[d] == plain.size(d);) place[d] = 0;

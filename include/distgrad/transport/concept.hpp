@@ -58,17 +58,11 @@ using SendCompletion = unique_function<void(error_code)>;
 /// What `TransportPolicy` asks for, one by one.
 namespace transport_needs {
 template <class T>
-concept contract = requires {
-  requires std::derived_from<typename T::contract, transport_v1>;
-};
+concept contract = requires { requires std::derived_from<typename T::contract, transport_v1>; };
 template <class T>
-concept options = requires {
-  requires std::default_initializable<typename T::Options>;
-};
+concept options = requires { requires std::default_initializable<typename T::Options>; };
 template <class T>
-concept constructor = requires {
-  requires std::constructible_from<T, typename T::Options>;
-};
+concept constructor = requires { requires std::constructible_from<T, typename T::Options>; };
 template <class T>
 concept local_endpoint = requires(T const& ct) {
   { ct.local_endpoint() } -> std::same_as<std::string>;
@@ -87,20 +81,19 @@ concept run_until = requires(T& t, time_point until) {
 };
 template <class T>
 concept wake = requires(T& t) {
-  { t.wake() }
-  noexcept->std::same_as<void>;
+  { t.wake() } noexcept -> std::same_as<void>;
 };
 template <class T>
 concept close = requires(T& t) {
-  { t.close() }
-  noexcept->std::same_as<void>;
+  { t.close() } noexcept -> std::same_as<void>;
 };
 }  // namespace transport_needs
 
 /// How messages reach a peer. Meaning, threads and errors: docs/policies/transport.md; the tests
 /// of `testing/transport_conformance.hpp` check what the compiler cannot.
 template <class T>
-concept TransportPolicy = transport_needs::contract<T> && transport_needs::options<T> &&
+concept TransportPolicy =
+    transport_needs::contract<T> && transport_needs::options<T> &&
     transport_needs::constructor<T> && transport_needs::local_endpoint<T> &&
     transport_needs::start<T> && transport_needs::async_send<T> && transport_needs::run_until<T> &&
     transport_needs::wake<T> && transport_needs::close<T>;
@@ -129,10 +122,10 @@ struct TransportCheck {
 /// A transport that can stop after a number of events, so that `DistEngine::poll` keeps within its
 /// budget: `run_until(until, limit)` delivers at most `limit` messages, and leaves the others.
 template <class T>
-concept BoundedTransport = TransportPolicy<T> && requires(T& t, time_point until,
-                                                          std::size_t limit) {
-  { t.run_until(until, limit) } -> std::same_as<std::size_t>;
-};
+concept BoundedTransport =
+    TransportPolicy<T> && requires(T& t, time_point until, std::size_t limit) {
+      { t.run_until(until, limit) } -> std::same_as<std::size_t>;
+    };
 
 /// A transport that a loop outside of the library can wait for. Between two `run_until`, as soon as
 /// there is something to do, one of `native_handles` is ready, or `longest_sleep` has passed.

@@ -35,13 +35,13 @@ enum class FrameKind : std::uint16_t {
   // autograd, 0x30..0x3f
   context_release = 0x30,  ///< forget a context
   // engine, 0x40..0x4f
-  gradient = 0x40,       ///< gradients for a send function
-  pass_done = 0x41,      ///< to the initiator: this worker's part is complete
-  pass_failed = 0x42,    ///< to the initiator: a node, hook or message failed here
-  pass_abort = 0x43,     ///< stop the pass and forget it
-  pass_query = 0x44,     ///< say what your part of the pass waits for
-  pass_status = 0x45,    ///< its answer
-  pass_aborted = 0x46,   ///< answers pass_abort: stopped, and what was still awaited
+  gradient = 0x40,         ///< gradients for a send function
+  pass_done = 0x41,        ///< to the initiator: this worker's part is complete
+  pass_failed = 0x42,      ///< to the initiator: a node, hook or message failed here
+  pass_abort = 0x43,       ///< stop the pass and forget it
+  pass_query = 0x44,       ///< say what your part of the pass waits for
+  pass_status = 0x45,      ///< its answer
+  pass_aborted = 0x46,     ///< answers pass_abort: stopped, and what was still awaited
   pass_discover = 0x48,    ///< SMART: these send functions take part
   pass_discovered = 0x49,  ///< its answer: all that follows from them is known
   pass_release = 0x4a,     ///< all that takes part is known: wait for nothing else

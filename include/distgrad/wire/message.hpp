@@ -20,7 +20,8 @@ struct Message {
 
   /// The header that stands before this message on the wire.
   FrameHeader header() const {
-    FrameHeader h{kind, flags, static_cast<std::uint32_t>(buffers.size()), call, metadata.size(), 0};
+    FrameHeader h{kind, flags,           static_cast<std::uint32_t>(buffers.size()),
+                  call, metadata.size(), 0};
     for (auto const& b : buffers) h.payload_bytes += b.size_bytes();
     return h;
   }

@@ -8,8 +8,7 @@ namespace distgrad {
 
 /// FNV-1a over `text`, starting from `seed`: the same number for every compiler.
 /// @source http://www.isthe.com/chongo/tech/comp/fnv/
-constexpr std::uint64_t fnv1a(std::string_view text,
-                              std::uint64_t seed = 0xcbf29ce484222325ull) {
+constexpr std::uint64_t fnv1a(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325ull) {
   for (char const c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return seed;
 }
@@ -41,7 +40,10 @@ constexpr std::string_view number_name() {
   if constexpr (std::same_as<T, char>) return "char";  // signed on some hosts only
   if constexpr (std::floating_point<T>) return sizeof(T) == 4 ? "f32" : "f64";
   constexpr std::string_view names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
-  return names[(sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 2 : sizeof(T) == 4 ? 4 : 6) +
+  return names[(sizeof(T) == 1   ? 0
+                : sizeof(T) == 2 ? 2
+                : sizeof(T) == 4 ? 4
+                                 : 6) +
                (std::is_signed_v<T> ? 1 : 0)];
 }
 

@@ -37,11 +37,10 @@ struct Operation {
 };
 
 // Values stay within [-1, 1], so that tolerances mean something.
-#define RANDOM_GRAPH_OPERATION(name, smooth, operands, ...)          \
-  inline constexpr Operation name {                                  \
-#name, Smooth::smooth, Operands::operands, #__VA_ARGS__,         \
-        []([[maybe_unused]] Tensors const& x,                        \
-           [[maybe_unused]] Numbers const& n) -> Tensors __VA_ARGS__ \
+#define RANDOM_GRAPH_OPERATION(name, smooth, operands, ...)                                        \
+  inline constexpr Operation name {                                                                \
+    #name, Smooth::smooth, Operands::operands, #__VA_ARGS__, [                                     \
+    ]([[maybe_unused]] Tensors const& x, [[maybe_unused]] Numbers const& n) -> Tensors __VA_ARGS__ \
   }
 
 // clang-format off

@@ -32,8 +32,7 @@ class DotWriter {
     }
     return result + '"';
   }
-  static std::string node(std::string const& id, std::string const& label,
-                          std::string_view style) {
+  static std::string node(std::string const& id, std::string const& label, std::string_view style) {
     return quoted(id) + " [label=" + quoted(label) + std::string(style) + "];\n";
   }
   static std::string arrow(std::string const& from, std::string const& to, std::string_view style) {
@@ -54,8 +53,9 @@ class DotWriter {
 
   void box(std::size_t part, ContextPart const& content) {
     auto const& graph = content.graph;
-    text_ += "  subgraph cluster_" + std::to_string(part) + " {\n    label=" +
-             quoted(content.worker + (graph.is_cut ? ", not all of it" : "")) + ";\n";
+    text_ += "  subgraph cluster_" + std::to_string(part) +
+             " {\n    label=" + quoted(content.worker + (graph.is_cut ? ", not all of it" : "")) +
+             ";\n";
     for (std::size_t i = 0; i < graph.vertices.size(); ++i) vertex(part, graph, i);
     for (auto const& [from, to] : graph.arrows) {
       text_ += "    " + arrow(id_of(part, graph, from), id_of(part, graph, to), "");

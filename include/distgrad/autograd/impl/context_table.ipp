@@ -104,6 +104,8 @@ DISTGRAD_DECL ContextPtr ContextTable::install(ContextPtr context) {
 DISTGRAD_DECL OutsideContexts::OutsideContexts()
     : before_(std::exchange(detail::thread_contexts(), {})) {}
 
-DISTGRAD_DECL OutsideContexts::~OutsideContexts() { detail::thread_contexts() = std::move(before_); }
+DISTGRAD_DECL OutsideContexts::~OutsideContexts() {
+  detail::thread_contexts() = std::move(before_);
+}
 
 }  // namespace distgrad

@@ -91,7 +91,8 @@ DISTGRAD_DECL void Recorder::release(ContextId id) noexcept {
       if (worker == self) continue;
       Writer out;
       out.id(id);
-      agent_.host().send(worker, Message{.kind = FrameKind::context_release, .metadata = out.take()});
+      agent_.host().send(worker,
+                         Message{.kind = FrameKind::context_release, .metadata = out.take()});
     }
   } catch (std::exception const& e) {
     agent_.host().log().write(LogLevel::error, "autograd", "a context could not be released",

@@ -18,7 +18,8 @@ DISTGRAD_DECL variable_list RecvRpcBackward::apply(variable_list&&) {
   throw Error(errc::no_context,
               "this tensor came from worker " + to_string(from_) +
                   " and its gradient belongs there; call backward() of the distributed autograd "
-                  "context " + to_string(context_) + " instead of the tensor's own");
+                  "context " +
+                  to_string(context_) + " instead of the tensor's own");
 }
 
 }  // namespace distgrad

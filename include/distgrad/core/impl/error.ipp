@@ -31,8 +31,9 @@ constexpr ErrorWords words_of(errc e) {
     case errc::version_mismatch:
       return {"version_mismatch", "the peer speaks another protocol version"};
     case errc::frame_too_large:
-      return {"frame_too_large", "a length in the frame exceeds EngineOptions::limits, which are at most "
-                                  "DISTGRAD_MAX_FRAME_BYTES"};
+      return {"frame_too_large",
+              "a length in the frame exceeds EngineOptions::limits, which are at most "
+              "DISTGRAD_MAX_FRAME_BYTES"};
     case errc::truncated: return {"truncated", "the bytes end before the value does"};
     case errc::unknown_worker: return {"unknown_worker", "no such worker in the group"};
     case errc::address_in_use: return {"address_in_use", "another program listens on the port"};

@@ -7,10 +7,9 @@ namespace distgrad {
 
 DISTGRAD_DECL Context::Context(EngineCore& core) : core_(core) {
   if (auto const active = core.contexts().current()) {
-    throw Error(errc::context_active,
-                "this thread is already in distributed autograd context " +
-                    to_string(active->id()) +
-                    "; let that one end first, or use another thread");
+    throw Error(errc::context_active, "this thread is already in distributed autograd context " +
+                                          to_string(active->id()) +
+                                          "; let that one end first, or use another thread");
   }
   context_ = core.contexts().create();
   core.contexts().install(context_);

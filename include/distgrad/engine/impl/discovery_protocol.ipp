@@ -37,8 +37,8 @@ DISTGRAD_DECL DiscoveryActions DiscoveryProtocol::expanded(WorkerId from, std::u
   return actions;
 }
 
-DISTGRAD_DECL DiscoveryActions DiscoveryProtocol::discovered(
-    std::uint32_t number, std::set<WorkerId> const& participants) {
+DISTGRAD_DECL DiscoveryActions
+DiscoveryProtocol::discovered(std::uint32_t number, std::set<WorkerId> const& participants) {
   DiscoveryActions actions;
   if (awaited_.erase(number) == 0) return actions;  // came before
   participants_.insert(participants.begin(), participants.end());

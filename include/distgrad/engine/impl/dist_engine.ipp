@@ -76,8 +76,8 @@ namespace detail {
 inline void check_options(std::string const& name, int rank, int world_size,
                           std::chrono::nanoseconds rpc_timeout, FrameLimits const& limits) {
   if (!is_valid_worker_name(name)) {
-    throw Error(errc::invalid_name, "worker name '" + name +
-                                        "' must be 1 to 127 characters from A-Z a-z 0-9 _ : -");
+    throw Error(errc::invalid_name,
+                "worker name '" + name + "' must be 1 to 127 characters from A-Z a-z 0-9 _ : -");
   }
   if (world_size < 1 || rank < 0 || rank >= world_size) {
     throw Error(errc::invalid_argument, "rank " + std::to_string(rank) +
@@ -95,8 +95,9 @@ inline void check_options(std::string const& name, int rank, int world_size,
                     std::to_string(DISTGRAD_MAX_FRAME_BYTES));
   }
   if (rpc_timeout < rpc_timeout.zero()) {
-    throw Error(errc::invalid_argument, "EngineOptions::rpc_timeout must not be negative; 0 means "
-                                        "no limit");
+    throw Error(errc::invalid_argument,
+                "EngineOptions::rpc_timeout must not be negative; 0 means "
+                "no limit");
   }
 }
 
@@ -156,10 +157,10 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
       std::move(options.transport), std::move(options.queues), std::move(options.serializer),
       Log(options.log, options.log_level, options.name), options.clock});
 
-  PeerAddress const self{{options.name, WorkerId{std::uint32_t(options.rank)},
-                          Incarnation{std::random_device()()}},
-                         host_->transport.local_endpoint(),
-                         DeviceProfile::of(options.device_maps).encode()};
+  PeerAddress const self{
+      {options.name, WorkerId{std::uint32_t(options.rank)}, Incarnation{std::random_device()()}},
+      host_->transport.local_endpoint(),
+      DeviceProfile::of(options.device_maps).encode()};
   host_->log().write(LogLevel::info, "engine", "listening", {{"endpoint", self.endpoint}});
   auto rendezvous = options.rendezvous;
   if (!rendezvous && options.world_size > 1) {
@@ -169,19 +170,18 @@ DistEngine<Transport, Queues, Serializer>::DistEngine(Options options) {
                                 .bind_address = {},
                                 .on_listening = {}});
   }
-  auto const group =
-      rendezvous ? rendezvous.exchange(self, std::uint32_t(options.world_size),
-                                       Deadline::after(options.rendezvous_timeout))
-                 : std::vector<PeerAddress>{self};
+  auto const group = rendezvous ? rendezvous.exchange(self, std::uint32_t(options.world_size),
+                                                      Deadline::after(options.rendezvous_timeout))
+                                : std::vector<PeerAddress>{self};
   host_->device_routes = detail::routes_of(self, group, !options.device_maps.empty());
 
   if (options.metrics || options.trace_events != 0) {
     host_->watch_with(std::make_unique<Observer>(self.info.id, group, options.trace_events));
   }
-  attach(std::make_shared<EngineCore>(host_, Membership(self.info.id, detail::infos_of(group)),
-                                      EngineCore::Options{
-                                          options.rpc_timeout,
-                                          {options.watchdog_interval, options.discovery_delay}}));
+  attach(std::make_shared<EngineCore>(
+      host_, Membership(self.info.id, detail::infos_of(group)),
+      EngineCore::Options{options.rpc_timeout,
+                          {options.watchdog_interval, options.discovery_delay}}));
   turns_ = std::make_unique<Turns>(*host_, shared_core());
   host_->attach(&core().recorder(), turns_.get());
   host_->queues.on_submit([host = host_.get()] { host->wake(); });

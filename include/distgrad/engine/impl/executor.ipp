@@ -110,8 +110,8 @@ DISTGRAD_DECL void Executor::deliver(std::uint32_t number, std::uint32_t input_n
   count_delivery(number);
 }
 
-/// Called where `gradient` was made, so that it lives on its device's current stream: makes it ready
-/// for the stream on which `to` will use it. @return that one; nothing on the CPU.
+/// Called where `gradient` was made, so that it lives on its device's current stream: makes it
+/// ready for the stream on which `to` will use it. @return that one; nothing on the CPU.
 DISTGRAD_DECL std::optional<c10::Stream> Executor::hand_over(at::Tensor const& gradient,
                                                              Node const& to) {
   if (!gradient.defined() || gradient.device().is_cpu()) return std::nullopt;
@@ -180,9 +180,9 @@ DISTGRAD_DECL void Executor::run_node(std::uint32_t number) {
       route_send(state, call_node(*state.node, std::move(inputs), options_.retain_graph), lives);
       break;
     default:
-      inputs.empty() ? pass_by_all(state)
-                     : route(state, call_node(*state.node, std::move(inputs),
-                                              options_.retain_graph));
+      inputs.empty()
+          ? pass_by_all(state)
+          : route(state, call_node(*state.node, std::move(inputs), options_.retain_graph));
   }
   ++finished_;
   last_ = std::exchange(current_, nullptr);

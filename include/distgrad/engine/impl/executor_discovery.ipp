@@ -206,8 +206,8 @@ DISTGRAD_DECL bool Executor::is_wanted(NodeState const& state) const {
   if (state.kind == Kind::leaf) {
     return std::ranges::any_of(kept_, [&](node_ptr const& n) { return n.get() == state.node; });
   }
-  return state.kind == Kind::boundary || state.kind == Kind::send ||
-         state.kind == Kind::captured || dynamic_cast<OpenEnded const*>(state.node) != nullptr;
+  return state.kind == Kind::boundary || state.kind == Kind::send || state.kind == Kind::captured ||
+         dynamic_cast<OpenEnded const*>(state.node) != nullptr;
 }
 
 // Depth first, so that a node's turn to be judged comes after that of all it leads to.

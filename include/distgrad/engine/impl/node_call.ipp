@@ -32,8 +32,8 @@ inline std::string fit_dtype(InputMetadata const& input, at::Tensor& gradient) {
   auto const wanted = expected_dtype(input);
   auto const got = gradient.scalar_type();
   if (!wanted || *wanted == got) return {};
-  bool const is_castable = at::isFloatingType(got) ||
-                           at::isComplexType(got) == at::isComplexType(*wanted);
+  bool const is_castable =
+      at::isFloatingType(got) || at::isComplexType(got) == at::isComplexType(*wanted);
   if (!is_castable) return misfit("dtype", got, *wanted);
   gradient = gradient.to(*wanted);
   return {};

@@ -46,7 +46,8 @@ DISTGRAD_DECL Pass::Pass(RpcAgent& agent, Recorder& recorder, PassId id, Context
       driving_(protocol_.is_initiator()),  // from now on, so that no status reads its executor
       probe_(agent.observer(), id, options.is_smart, protocol_.is_initiator()),
       executor_({options.retain_graph, options.create_graph, options.is_restricted},
-                {&detail::is_recv_function, [this](Node& recv, variable_list gradients, Lives lives) {
+                {&detail::is_recv_function,
+                 [this](Node& recv, variable_list gradients, Lives lives) {
                    send_gradients(recv, std::move(gradients), std::move(lives));
                  }},
                 agent.host().streams()) {}
@@ -70,8 +71,8 @@ DISTGRAD_DECL GradientMap Pass::run(std::span<at::Tensor const> roots,
   return take_gradients();
 }
 
-/// Feeds an event to the protocol and does what it says. The driver goes on last: it may end the pass
-/// at once, and what the protocol said before has to be on its way then.
+/// Feeds an event to the protocol and does what it says. The driver goes on last: it may end the
+/// pass at once, and what the protocol said before has to be on its way then.
 template <class Event>
 void Pass::handle(Event&& event) {
   std::unique_lock lock(mutex_);
@@ -412,8 +413,8 @@ DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
   for (auto const worker : actions.query) {
     send(worker, FrameKind::pass_query, [&](Writer& out) { out.number(actions.query_round); });
   }
-  bool const may_wake = actions.finished || actions.stop || actions.discovery.finished ||
-                        !actions.commit.empty();
+  bool const may_wake =
+      actions.finished || actions.stop || actions.discovery.finished || !actions.commit.empty();
   if (is_initiator() && may_wake) changed_.notify_all();
 }
 
@@ -429,7 +430,10 @@ DISTGRAD_DECL void Pass::send(WorkerId to, Message message) {
     auto const self = why ? weak.lock() : nullptr;
     if (!self) return;
     if (why == condition::peer_lost || why == errc::closed) return self->on_peer_lost(to, why);
-    self->fail({why, self->self_name(), {}, {},
+    self->fail({why,
+                self->self_name(),
+                {},
+                {},
                 "a message to worker '" + self->agent_.membership().name(to) +
                     "' could not be sent: " + why.message()});
   });

@@ -81,12 +81,18 @@ DISTGRAD_DECL void Pass::fail_here(std::exception_ptr const& error) {
 }
 
 DISTGRAD_DECL void Pass::fail_late() {
-  fail({errc::timeout, self_name(), "backward", {},
+  fail({errc::timeout,
+        self_name(),
+        "backward",
+        {},
         "the backward pass did not finish within BackwardOptions::timeout"});
 }
 
 DISTGRAD_DECL void Pass::on_peer_lost(WorkerId peer, error_code why) {
-  WireError error{why, self_name(), {}, {},
+  WireError error{why,
+                  self_name(),
+                  {},
+                  {},
                   "worker '" + agent_.membership().name(peer) +
                       "' was lost during the backward pass: " + why.message()};
   handle([&] { return protocol_.peer_lost(peer, std::move(error)); });
@@ -189,8 +195,9 @@ DISTGRAD_DECL std::string Pass::awaited_text() const {
     }
   }
   for (auto const worker : protocol_.unanswered()) {
-    lines.push_back(name(worker) + " did not say that it stopped; a node or a hook that does not "
-                                   "return may run there");
+    lines.push_back(name(worker) +
+                    " did not say that it stopped; a node or a hook that does not "
+                    "return may run there");
   }
   std::string text;
   for (std::size_t i = 0; i < lines.size() && i < most_lines; ++i) text += "\n  " + lines[i];

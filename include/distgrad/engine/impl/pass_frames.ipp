@@ -73,8 +73,7 @@ DISTGRAD_DECL std::vector<at::Tensor> GradientFrame::differentiable() const {
   return tensors;
 }
 
-DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in,
-                                          std::span<Buffer const> buffers) {
+DISTGRAD_DECL GradientFrame read_gradient(Host& host, Reader& in, std::span<Buffer const> buffers) {
   GradientFrame frame;
   frame.options = PassOptions::from_bits(in.number<std::uint8_t>());
   frame.message = in.id<AutogradMessageId>();

@@ -55,8 +55,7 @@ DISTGRAD_DECL void PassProtocol::gradient_sent(WorkerId to) {
   sent_to_.insert(to);
 }
 
-DISTGRAD_DECL bool PassProtocol::gradient_received(WorkerId from,
-                                                   AutogradMessageId message) {
+DISTGRAD_DECL bool PassProtocol::gradient_received(WorkerId from, AutogradMessageId message) {
   heard_from_.insert(from);
   return got_.insert(message).second;
 }
@@ -208,8 +207,8 @@ DISTGRAD_DECL PassActions PassProtocol::peer_lost(WorkerId peer, WireError error
 
 DISTGRAD_DECL PassActions PassProtocol::fail_if_lost() {
   auto const all = participants();
-  auto const lost = std::ranges::find_if(
-      lost_, [&](auto const& entry) { return all.contains(entry.first); });
+  auto const lost =
+      std::ranges::find_if(lost_, [&](auto const& entry) { return all.contains(entry.first); });
   return lost == lost_.end() ? PassActions{} : peer_lost(lost->first, lost->second);
 }
 
@@ -243,7 +242,10 @@ DISTGRAD_DECL PassActions PassProtocol::status(WorkerId from, PassStatus const& 
   if (auto failure = fail_if_lost(); failure.stop) return failure;
   if (!standstill_.answer(from, status)) return {};
   last_words_ = standstill_.answers();
-  return fail({errc::pass_stuck, {}, {}, {},
+  return fail({errc::pass_stuck,
+               {},
+               {},
+               {},
                "FAST mode takes every call of the context as part of the pass, but no gradient "
                "will come for some: their results are not used. Run it in SMART mode, or make "
                "such calls outside of the context or under NoGradGuard"});

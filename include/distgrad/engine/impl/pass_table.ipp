@@ -8,9 +8,8 @@ DISTGRAD_DECL PassTable::PassTable(RpcAgent& agent, ContextTable& contexts, Reco
     : agent_(agent), contexts_(contexts), recorder_(recorder), options_(options) {
   auto& dispatcher = agent_.dispatcher();
   auto const on = [&](FrameKind kind, void (PassTable::*handle)(WorkerId, Message)) {
-    dispatcher.on(kind, [this, handle](WorkerId from, Message m) {
-      (this->*handle)(from, std::move(m));
-    });
+    dispatcher.on(
+        kind, [this, handle](WorkerId from, Message m) { (this->*handle)(from, std::move(m)); });
   };
   auto const on_running = [&](FrameKind kind, void (*use)(Pass&, WorkerId, Reader&)) {
     dispatcher.on(kind, [this, use](WorkerId from, Message m) {
@@ -101,8 +100,8 @@ DISTGRAD_DECL std::vector<at::Tensor> PassTable::grad(ContextId id,
 
 DISTGRAD_DECL GradientMap PassTable::run(ContextPtr const& context,
                                          std::span<at::Tensor const> roots,
-                                         BackwardOptions const& options,
-                                         PassOptions pass_options, NestedPass* nested) {
+                                         BackwardOptions const& options, PassOptions pass_options,
+                                         NestedPass* nested) {
   auto const self = agent_.membership().self().id;
   PassId const id{context->id(), self, context->next_pass()};
   pass_options.is_overlapped = pass_options.is_smart && id.sequence == 1 && !nested;
@@ -217,8 +216,7 @@ DISTGRAD_DECL void PassTable::on_query(WorkerId from, Message message) {
   // an answer the round would never be complete.
   PassStatus status;
   status.round = round;
-  answer(from, FrameKind::pass_status, id,
-         [&](Writer& out) { detail::write_status(out, status); });
+  answer(from, FrameKind::pass_status, id, [&](Writer& out) { detail::write_status(out, status); });
 }
 
 DISTGRAD_DECL void PassTable::answer(WorkerId to, FrameKind kind, PassId const& id,
@@ -304,7 +302,10 @@ DISTGRAD_DECL void PassTable::remember_finished(PassId const& id) {
 DISTGRAD_DECL void PassTable::release(ContextId context) {
   for (auto const& pass : all()) {
     if (pass->id().context != context) continue;
-    pass->fail({errc::unknown_context, agent_.membership().self().name, {}, {},
+    pass->fail({errc::unknown_context,
+                agent_.membership().self().name,
+                {},
+                {},
                 "the context was released during the backward pass"});
   }
   std::lock_guard lock(mutex_);
@@ -313,7 +314,10 @@ DISTGRAD_DECL void PassTable::release(ContextId context) {
 
 DISTGRAD_DECL void PassTable::close() {
   for (auto const& pass : all()) {
-    pass->abandon({errc::closed, agent_.membership().self().name, {}, {},
+    pass->abandon({errc::closed,
+                   agent_.membership().self().name,
+                   {},
+                   {},
                    "the engine was shut down during the backward pass"});
   }
 }

@@ -60,9 +60,10 @@ DISTGRAD_DECL std::string Worker::metrics_text() const {
 
 DISTGRAD_DECL std::string Worker::trace() const {
   if (!observer() || !observer()->trace()) {
-    throw Error(errc::not_supported, "worker '" + name() +
-                                         "' records nothing; set EngineOptions::trace_events or the "
-                                         "variable DISTGRAD_TRACE");
+    throw Error(errc::not_supported,
+                "worker '" + name() +
+                    "' records nothing; set EngineOptions::trace_events or the "
+                    "variable DISTGRAD_TRACE");
   }
   return chrome_trace(*observer());
 }

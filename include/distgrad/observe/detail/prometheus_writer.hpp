@@ -30,7 +30,8 @@ class PrometheusWriter {
     std::uint64_t up_to = 0;
     for (std::size_t i = 0; i < value.buckets.size(); ++i) {
       up_to += value.buckets[i];
-      line("_bucket", labels, i < MetricHistogram::bounds.size() ? seconds(MetricHistogram::bounds[i]) : "+Inf",
+      line("_bucket", labels,
+           i < MetricHistogram::bounds.size() ? seconds(MetricHistogram::bounds[i]) : "+Inf",
            std::to_string(up_to));
     }
     line("_sum", labels, {}, seconds(value.sum));
@@ -47,9 +48,8 @@ class PrometheusWriter {
   static std::string seconds(std::chrono::nanoseconds value) {
     char digits[64];
     auto const end =
-        std::to_chars(digits, digits + sizeof digits,
-                                   std::chrono::duration<double>(value).count(),
-                                   std::chars_format::fixed);
+        std::to_chars(digits, digits + sizeof digits, std::chrono::duration<double>(value).count(),
+                      std::chars_format::fixed);
     return {digits, end.ptr};
   }
   void line(std::string_view suffix, Labels labels, std::string_view le, std::string_view value) {

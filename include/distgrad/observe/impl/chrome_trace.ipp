@@ -12,8 +12,8 @@
 namespace distgrad {
 namespace detail {
 
-// Writes one worker's trace. Both ends of an arrow get the same number, which each worker makes from
-// what it knows: whose call it is and which, or pass and message.
+// Writes one worker's trace. Both ends of an arrow get the same number, which each worker makes
+// from what it knows: whose call it is and which, or pass and message.
 class ChromeTraceWriter {
  public:
   explicit ChromeTraceWriter(Observer const& observer) : observer_(observer) { sort_events(); }
@@ -96,8 +96,8 @@ class ChromeTraceWriter {
              [&] { json_.member("sort_index", observer_.self().id.value); });
     for (auto const& [place, tid] : tids_) {
       auto const [home, lane] = place;
-      auto name = home == home_of_passes ? std::string("backward")
-                                         : "thread " + std::to_string(home + 1);
+      auto name =
+          home == home_of_passes ? std::string("backward") : "thread " + std::to_string(home + 1);
       if (lane != 0) name += ", at the same time " + std::to_string(lane);
       metadata("thread_name", tid, [&] { json_.member("name", name); });
       metadata("thread_sort_index", tid, [&, t = tid] { json_.member("sort_index", t); });
@@ -156,13 +156,15 @@ class ChromeTraceWriter {
   void call(CallSpan const& call, Span const& span) {
     auto const caller = is_made(call) ? observer_.self().id : call.peer;
     bool const was_sent = call.call.value != 0;
-    bool const was_answered = is_made(call) ? call.received_bytes != 0 : call.error != errc::cancelled;
+    bool const was_answered =
+        is_made(call) ? call.received_bytes != 0 : call.error != errc::cancelled;
     box(call.function, is_made(call) ? "call" : "function", span, [&] {
       json_.member(is_made(call) ? "to" : "from", name(call.peer));
       json_.member("call", to_string(caller) + "/" + std::to_string(call.call.value));
       if (call.sent_bytes != 0) json_.member("sent_bytes", call.sent_bytes);
       if (call.received_bytes != 0) json_.member("received_bytes", call.received_bytes);
-      if (!is_made(call)) json_.member("waited_us", microseconds(span.begin - nanoseconds(call.arrived)));
+      if (!is_made(call))
+        json_.member("waited_us", microseconds(span.begin - nanoseconds(call.arrived)));
       error(call.error);
     });
     auto const there = arrow_id({caller.value, call.call.value, 0});

@@ -17,8 +17,7 @@ DISTGRAD_DECL std::string save_options(torch::optim::OptimizerOptions const& opt
   return bytes;
 }
 
-DISTGRAD_DECL void load_options(std::string const& bytes,
-                                torch::optim::OptimizerOptions& options) {
+DISTGRAD_DECL void load_options(std::string const& bytes, torch::optim::OptimizerOptions& options) {
   torch::serialize::InputArchive archive;
   archive.load_from(bytes.data(), bytes.size());
   options.serialize(archive);

@@ -183,8 +183,8 @@ DISTGRAD_DECL CpuQueues::~CpuQueues() {
 
 DISTGRAD_DECL void CpuQueues::submit(c10::Device device, ReadyTask task) {
   if (!device.is_cpu()) {
-    throw Error(errc::not_supported, "CpuQueues runs work for the CPU only, not for device " +
-                                         device.str());
+    throw Error(errc::not_supported,
+                "CpuQueues runs work for the CPU only, not for device " + device.str());
   }
   pool_->submit(std::move(task));
 }

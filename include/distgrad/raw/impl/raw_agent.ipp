@@ -24,8 +24,7 @@ DISTGRAD_DECL void RawAgent::call(WorkerRef const& to, std::string_view function
   });
 }
 
-DISTGRAD_DECL void RawAgent::define(std::string name, std::uint64_t signature,
-                                    RawHandler handler) {
+DISTGRAD_DECL void RawAgent::define(std::string name, std::uint64_t signature, RawHandler handler) {
   functions_.insert_or_assign(std::move(name), Function{signature, std::move(handler)});
 }
 
@@ -101,9 +100,9 @@ DISTGRAD_DECL void RawAgent::handle(WorkerId from, Message message) {
     case FrameKind::shutdown_leave: return take_barrier(from, message);
     case FrameKind::rref_create:
     case FrameKind::rref_fetch:
-      return answer_error(from, message.call, {},
-                          {errc::not_supported,
-                           "this worker is a raw one: it keeps no values for others"});
+      return answer_error(
+          from, message.call, {},
+          {errc::not_supported, "this worker is a raw one: it keeps no values for others"});
     default: return;  // contexts and passes, of which nothing is here
   }
 }
@@ -113,10 +112,9 @@ DISTGRAD_DECL void RawAgent::run(WorkerId from, Message const& message) {
   auto const name = in.text_view();
   auto const signature = in.number<std::uint64_t>();
   RawValues result;
-  auto const failed =
-      in.ok() ? try_run(name, signature, message, message.metadata.size() - in.remaining_bytes(),
-                        result)
-              : ErrorReport{errc::bad_message, "the call is malformed"};
+  auto const failed = in.ok() ? try_run(name, signature, message,
+                                        message.metadata.size() - in.remaining_bytes(), result)
+                              : ErrorReport{errc::bad_message, "the call is malformed"};
   if (failed) return answer_error(from, message.call, name, *failed);
   send(from, make_raw_reply(message.call, std::move(result)));
 }
@@ -210,10 +208,9 @@ DISTGRAD_DECL void RawAgent::finish(std::map<CallId, Pending>::iterator call,
 }
 
 DISTGRAD_DECL std::string RawAgent::describe(Pending const& call) const {
-  auto const waited =
-      std::chrono::duration_cast<milliseconds>(Clock::now() - call.since).count();
-  return "the call of '" + call.function + "' on worker '" + membership_.name(call.to) +
-         "', " + std::to_string(waited) + " ms ago,";
+  auto const waited = std::chrono::duration_cast<milliseconds>(Clock::now() - call.since).count();
+  return "the call of '" + call.function + "' on worker '" + membership_.name(call.to) + "', " +
+         std::to_string(waited) + " ms ago,";
 }
 
 DISTGRAD_DECL void RawAgent::send(WorkerId to, Message message) {

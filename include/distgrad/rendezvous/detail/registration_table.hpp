@@ -24,7 +24,7 @@ inline constexpr std::uint32_t max_world_size = 1u << 20;
 
 /// @return invalid_argument unless 1 <= world_size <= max_world_size.
 DISTGRAD_DECL std::optional<ErrorReport> find_problem(std::uint32_t world_size,
-                                                            WorkerInfo const& self);
+                                                      WorkerInfo const& self);
 /// @throws Error the same.
 DISTGRAD_DECL void check_world_size(std::uint32_t world_size, WorkerInfo const& self);
 

@@ -17,12 +17,11 @@ inline std::string who(PeerAddress const& worker) {
 }
 
 DISTGRAD_DECL std::optional<ErrorReport> find_problem(std::uint32_t world_size,
-                                                            WorkerInfo const& self) {
+                                                      WorkerInfo const& self) {
   if (world_size >= 1 && world_size <= max_world_size) return std::nullopt;
   return ErrorReport{errc::invalid_argument,
-                           "worker '" + self.name + "': a world size of " +
-                               std::to_string(world_size) + " is not between 1 and " +
-                               std::to_string(max_world_size)};
+                     "worker '" + self.name + "': a world size of " + std::to_string(world_size) +
+                         " is not between 1 and " + std::to_string(max_world_size)};
 }
 
 DISTGRAD_DECL void check_world_size(std::uint32_t world_size, WorkerInfo const& self) {
@@ -31,38 +30,35 @@ DISTGRAD_DECL void check_world_size(std::uint32_t world_size, WorkerInfo const& 
   }
 }
 
-DISTGRAD_DECL std::optional<ErrorReport> RegistrationTable::add(
-    Registration const& registration) {
+DISTGRAD_DECL std::optional<ErrorReport> RegistrationTable::add(Registration const& registration) {
   auto const& self = registration.self;
   auto const rank = self.info.id.value;
   auto const size = std::to_string(slots_.size());
   if (registration.world_size != slots_.size()) {
     return ErrorReport{errc::world_size_mismatch,
-                             "worker " + who(self) + " expects a world size of " +
-                                 std::to_string(registration.world_size) + ", the group has " +
-                                 size + "; start all workers with the same world size"};
+                       "worker " + who(self) + " expects a world size of " +
+                           std::to_string(registration.world_size) + ", the group has " + size +
+                           "; start all workers with the same world size"};
   }
   if (rank >= slots_.size()) {
     return ErrorReport{errc::invalid_argument, "worker " + who(self) +
-                                                         " has a rank outside the world size of " +
-                                                         size + "; ranks count from 0"};
+                                                   " has a rank outside the world size of " + size +
+                                                   "; ranks count from 0"};
   }
   if (!is_valid_worker_name(self.info.name)) {
-    return ErrorReport{errc::invalid_name,
-                             "worker " + who(self) +
-                                 " has a name that is not 1 to 127 of the characters "
-                                 "A-Z a-z 0-9 _ : -"};
+    return ErrorReport{errc::invalid_name, "worker " + who(self) +
+                                               " has a name that is not 1 to 127 of the characters "
+                                               "A-Z a-z 0-9 _ : -"};
   }
   if (auto const& other = slots_[rank]) {
     return ErrorReport{errc::duplicate_rank,
-                             "workers " + who(*other) + " and " + who(self) +
-                                 " have the same rank; give each rank to one process"};
+                       "workers " + who(*other) + " and " + who(self) +
+                           " have the same rank; give each rank to one process"};
   }
   for (auto const& other : slots_) {
     if (other && other->info.name == self.info.name) {
-      return ErrorReport{errc::duplicate_name, "workers " + who(*other) + " and " +
-                                                         who(self) +
-                                                         " have the same name; names must differ"};
+      return ErrorReport{errc::duplicate_name, "workers " + who(*other) + " and " + who(self) +
+                                                   " have the same name; names must differ"};
     }
   }
   slots_[rank] = self;
@@ -96,8 +92,7 @@ DISTGRAD_DECL std::size_t RegistrationTable::missing_count() const {
       std::count_if(slots_.begin(), slots_.end(), [](auto const& slot) { return !slot; }));
 }
 
-DISTGRAD_DECL std::optional<ErrorReport> find_problem(
-    std::vector<PeerAddress> const& group) {
+DISTGRAD_DECL std::optional<ErrorReport> find_problem(std::vector<PeerAddress> const& group) {
   auto const size = static_cast<std::uint32_t>(group.size());
   RegistrationTable table(size);
   for (auto const& worker : group) {

@@ -12,14 +12,15 @@
 namespace distgrad::detail {
 
 inline ErrorReport cannot_host(Registration const& self, std::string const& address,
-                                     std::uint16_t port, error_code ec) {
+                               std::uint16_t port, error_code ec) {
   auto const text = "rank 0 ('" + self.self.info.name + "') cannot listen on " +
                     to_string(HostPort{address.empty() ? "*" : address, port}) + ": " +
                     ec.message();
   if (ec == boost::system::errc::address_in_use) {
-    return {errc::address_in_use, text +
-                                      "; another program or an earlier run of this job holds the "
-                                      "port: end it, or choose another MASTER_PORT for all workers"};
+    return {errc::address_in_use,
+            text +
+                "; another program or an earlier run of this job holds the "
+                "port: end it, or choose another MASTER_PORT for all workers"};
   }
   return {errc::unreachable, text + "; MASTER_ADDR must be an address of rank 0's machine"};
 }
@@ -31,8 +32,8 @@ DISTGRAD_DECL RendezvousHost::RendezvousHost(Registration self, std::string job_
       acceptor_(io_),
       pause_(io_) {}
 
-DISTGRAD_DECL std::optional<ErrorReport> RendezvousHost::listen(
-    std::string const& bind_address, std::uint16_t port) {
+DISTGRAD_DECL std::optional<ErrorReport> RendezvousHost::listen(std::string const& bind_address,
+                                                                std::uint16_t port) {
   using boost::asio::ip::tcp;
   error_code ec;
   if (bind_address.empty()) {

@@ -26,8 +26,9 @@ DISTGRAD_DECL std::vector<PeerAddress> TcpRendezvous::exchange(PeerAddress self,
   return try_exchange(std::move(self), world_size, deadline).value();
 }
 
-DISTGRAD_DECL Result<std::vector<PeerAddress>> TcpRendezvous::try_exchange(
-    PeerAddress self, std::uint32_t world_size, Deadline deadline) {
+DISTGRAD_DECL Result<std::vector<PeerAddress>> TcpRendezvous::try_exchange(PeerAddress self,
+                                                                           std::uint32_t world_size,
+                                                                           Deadline deadline) {
   if (auto problem = check(self, world_size)) return std::move(*problem);
   if (world_size == 1) return std::vector<PeerAddress>{std::move(self)};
   detail::Registration registration{std::move(self), world_size};
@@ -70,8 +71,7 @@ DISTGRAD_DECL std::optional<ErrorReport> TcpRendezvous::check(PeerAddress const&
       return ErrorReport{problem->code, problem->text};
     }
   } else if (self.info.id != WorkerId{0} && options_.master_port == 0) {
-    return invalid("worker '" + self.info.name +
-                   "' needs the port of rank 0: set MASTER_PORT");
+    return invalid("worker '" + self.info.name + "' needs the port of rank 0: set MASTER_PORT");
   }
   return std::nullopt;
 }

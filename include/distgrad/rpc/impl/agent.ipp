@@ -15,9 +15,11 @@ DISTGRAD_DECL RpcAgent::RpcAgent(std::shared_ptr<Host> host, Membership membersh
       rpc_timeout_(rpc_timeout),
       caller_(membership_, host_->clock()),
       dispatcher_(*host_, membership_) {
-  dispatcher_.on(FrameKind::call, [this](WorkerId from, Message m) { on_call(from, std::move(m)); });
+  dispatcher_.on(FrameKind::call,
+                 [this](WorkerId from, Message m) { on_call(from, std::move(m)); });
   for (auto kind : {FrameKind::reply, FrameKind::error_reply}) {
-    dispatcher_.on(kind, [this](WorkerId from, Message m) { caller_.answered(from, std::move(m)); });
+    dispatcher_.on(kind,
+                   [this](WorkerId from, Message m) { caller_.answered(from, std::move(m)); });
   }
   dispatcher_.on_peer_lost([this](WorkerId peer, error_code why) { log_lost(peer, why); });
   dispatcher_.on_peer_lost([this](WorkerId peer, error_code why) { caller_.fail_peer(peer, why); });
@@ -65,8 +67,8 @@ DISTGRAD_DECL CallId RpcAgent::send_call(FrameKind kind, std::string_view functi
   auto const call = caller_.begin(
       to, function, timeout.value_or(rpc_timeout()),
       [this, to, function, on_result = std::move(on_result), undo = draft.take_if_undelivered(),
-       place = std::move(place), probe = std::move(probe)](std::exception_ptr error,
-                                                           Message answer) mutable {
+       place = std::move(place),
+       probe = std::move(probe)](std::exception_ptr error, Message answer) mutable {
         place.reset();  // who sees the answer may call again
         on_answer(function, std::move(error), to, std::move(answer), on_result, undo, probe);
       },
@@ -102,8 +104,8 @@ DISTGRAD_DECL void RpcAgent::on_answer(std::string_view function, std::exception
   if (!error && message.kind == FrameKind::error_reply) {
     Reader in(message.metadata);
     auto e = read_error(in);
-    error = std::make_exception_ptr(RemoteError(e.code, std::move(e.worker), std::move(e.function),
-                                                e.call, std::move(e.text)));
+    error = std::make_exception_ptr(
+        RemoteError(e.code, std::move(e.worker), std::move(e.function), e.call, std::move(e.text)));
     if (detail::was_refused_unread(error)) Draft::run_all(undo);
   }
   if (!error) {
@@ -206,7 +208,8 @@ class RpcAgent::Invocation : public std::enable_shared_from_this<RpcAgent::Invoc
       throw;
     }
   }
-  /// Even a call that does not run may have brought remote references, which want to be counted out.
+  /// Even a call that does not run may have brought remote references, which want to be counted
+  /// out.
   void drop_arguments() noexcept {
     try {
       auto decoder = arrival_.decoder(agent_.services());
@@ -266,7 +269,8 @@ DISTGRAD_DECL void RpcAgent::invoke(FunctionEntry const& function, Arrival arriv
   }
   auto invocation =
       std::make_shared<Invocation>(*this, function, std::move(arrival), std::move(on_invoked));
-  host_->submit(Invocation::priority, [invocation = std::move(invocation)] { invocation->decode(); });
+  host_->submit(Invocation::priority,
+                [invocation = std::move(invocation)] { invocation->decode(); });
 }
 
 DISTGRAD_DECL void RpcAgent::decline(FunctionEntry const& function, Arrival arrival,
@@ -281,8 +285,8 @@ DISTGRAD_DECL void RpcAgent::answer(WorkerId to, CallId call, Draft draft, CallS
   send(to, std::move(message), [this, to, call](error_code code) {
     // The peer is there, and would wait for ever.
     if (code == errc::frame_too_large) {
-      answer_error(to, call, {}, std::make_exception_ptr(Error(code, "the answer: " +
-                                                                         code.message())));
+      answer_error(to, call, {},
+                   std::make_exception_ptr(Error(code, "the answer: " + code.message())));
     }
   });
 }
@@ -292,8 +296,8 @@ DISTGRAD_DECL void RpcAgent::answer_error(WorkerId to, CallId call, std::string_
   try {
     auto const report = distgrad::describe(error);
     Writer out;
-    write_error(out, {report.code, membership_.self().name, std::string(function), call,
-                      report.text});
+    write_error(out,
+                {report.code, membership_.self().name, std::string(function), call, report.text});
     if (host_->log().wants(LogLevel::info)) {
       host_->log().write(LogLevel::info, "rpc", "a function failed",
                          {{"function", function},

@@ -132,7 +132,7 @@ DISTGRAD_DECL std::string Caller::describe(Pending const& call) const {
 }
 
 DISTGRAD_DECL std::exception_ptr Caller::lost(Pending const& call, error_code code,
-                                             std::string const& why) const {
+                                              std::string const& why) const {
   auto const text = describe(call) + " failed: " + why + "; the function may have run, or not";
   return std::make_exception_ptr(Error(code, text));
 }

@@ -36,9 +36,8 @@ DISTGRAD_DECL void Dispatcher::on_message(WorkerId from, Message message) noexce
     if (index(kind) < handlers_.size() && handlers_[index(kind)]) {
       handlers_[index(kind)](from, std::move(message));
     } else {
-      host_.log().write(
-          LogLevel::warning, "rpc", "ignored a message of an unknown kind",
-          {{"kind", detail::kind_text(kind)}, {"peer", membership_.name(from)}});
+      host_.log().write(LogLevel::warning, "rpc", "ignored a message of an unknown kind",
+                        {{"kind", detail::kind_text(kind)}, {"peer", membership_.name(from)}});
     }
   } catch (std::exception const& e) {
     host_.log().write(LogLevel::error, "rpc", "a message could not be handled",

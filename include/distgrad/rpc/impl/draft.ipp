@@ -3,8 +3,8 @@
 
 namespace distgrad {
 
-DISTGRAD_DECL Message Draft::seal(FrameKind kind, CallId call, Host& host,
-                                  Interceptor* interceptor, CallState const& state, bool is_call) {
+DISTGRAD_DECL Message Draft::seal(FrameKind kind, CallId call, Host& host, Interceptor* interceptor,
+                                  CallState const& state, bool is_call) {
   begin_values();
   writer_.patch(values_at_ - sizeof(std::uint64_t),
                 std::uint64_t(writer_.size_bytes() - values_at_));

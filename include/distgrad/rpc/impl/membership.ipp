@@ -25,8 +25,9 @@ DISTGRAD_DECL WorkerInfo const& Membership::resolve(WorkerRef const& ref) const 
 }
 
 DISTGRAD_DECL std::string Membership::why_unknown(WorkerRef const& ref) const {
-  std::string text = ref.is_name() ? "could not find worker '" + std::string(ref.name()) + "'"
-                                   : "could not find a worker of rank " + std::to_string(ref.rank());
+  std::string text = ref.is_name()
+                         ? "could not find worker '" + std::string(ref.name()) + "'"
+                         : "could not find a worker of rank " + std::to_string(ref.rank());
   text += "; the group is";
   for (auto const& worker : group_) text += " '" + worker.name + "'";
   return text;

@@ -52,8 +52,8 @@ DISTGRAD_DECL void Registry::define(std::string name, detail::ProgramFunction co
   auto const is_other = [&](Slot const& s) { return s.entry->bind != function.entry.bind; };
   if (auto const at = by_name_.find(name);
       at != by_name_.end() && std::ranges::any_of(at->second, is_other)) {
-    throw Error(errc::invalid_argument, "the function name '" + name +
-                                            "' is taken by another function of this worker");
+    throw Error(errc::invalid_argument,
+                "the function name '" + name + "' is taken by another function of this worker");
   }
   auto& entry = defined_.emplace_back(function.entry);
   entry.name = std::move(name);
@@ -83,8 +83,9 @@ DISTGRAD_DECL FunctionEntry const& Registry::find(std::string_view name,
   }
   if (!slot) {
     throw Error(errc::signature_mismatch,
-                "'" + std::string(name) + "' takes or returns other types on this worker; build "
-                                          "both programs from the same declaration");
+                "'" + std::string(name) +
+                    "' takes or returns other types on this worker; build "
+                    "both programs from the same declaration");
   }
   return *slot->entry;
 }

@@ -102,9 +102,8 @@ DISTGRAD_DECL CreateVerdict ForkProtocol::on_create(WorkerId from, RRefControl c
   if (lost_.contains(from)) return CreateVerdict::cancelled;
   auto const found = owned_.find(message.rref);
   bool const is_known = found != owned_.end() && found->second.created;
-  bool const is_first = from == self_
-                            ? found != owned_.end()  // remote_created has put it there
-                            : channels_[from].is_first(message.request, message.settled);
+  bool const is_first = from == self_ ? found != owned_.end()  // remote_created has put it there
+                                      : channels_[from].is_first(message.request, message.settled);
   if (!is_first || is_known) {
     bool const is_held = is_known && found->second.forks.contains(message.fork);
     return is_held ? CreateVerdict::duplicate : CreateVerdict::cancelled;
@@ -214,8 +213,7 @@ DISTGRAD_DECL void ForkProtocol::child_accepted(ForkId child) {
 DISTGRAD_DECL void ForkProtocol::confirm(ForkId fork) {
   auto const user = users_.find(fork);
   user->second.state = ForkState::confirmed;
-  actions_.push_back(
-      detail::rref_action(RRefAction::Kind::confirmed, user->second.rref, fork, {}));
+  actions_.push_back(detail::rref_action(RRefAction::Kind::confirmed, user->second.rref, fork, {}));
   let_go(user);
 }
 
@@ -284,8 +282,7 @@ DISTGRAD_DECL bool ForkProtocol::is_on_its_way(RRefId rref, std::uint64_t create
 }
 
 // A reference may overtake the create of its value.
-DISTGRAD_DECL ForkProtocol::Value* ForkProtocol::find_or_expect(RRefId rref,
-                                                                std::uint64_t create) {
+DISTGRAD_DECL ForkProtocol::Value* ForkProtocol::find_or_expect(RRefId rref, std::uint64_t create) {
   auto const found = owned_.find(rref);
   if (found != owned_.end()) return &found->second;
   if (!is_on_its_way(rref, create)) return nullptr;

@@ -13,9 +13,8 @@ DISTGRAD_DECL void encode_fork(Encoder& to, RRefHandle const& handle) {
   }
   auto const data = table.share(handle, to.peer);
   if (to.if_undelivered) {
-    to.if_undelivered->push_back([table = table.shared_from_this(), data] {
-      table->share_undelivered(data);
-    });
+    to.if_undelivered->push_back(
+        [table = table.shared_from_this(), data] { table->share_undelivered(data); });
   }
   to.writer.id(data.owner);
   to.writer.id(data.rref);

@@ -97,7 +97,8 @@ DISTGRAD_DECL RRefTable::Deeds RRefTable::take_deeds() {
 
 DISTGRAD_DECL void RRefTable::carry_out(Deeds deeds) {
   auto const failure = [](error_code code) {
-    return std::make_exception_ptr(Error(code, "the remote value cannot be had: " + code.message()));
+    return std::make_exception_ptr(
+        Error(code, "the remote value cannot be had: " + code.message()));
   };
   for (auto const& action : deeds.sends) {
     if (!deeds.agent) break;
@@ -116,8 +117,9 @@ DISTGRAD_DECL void RRefTable::carry_out(Deeds deeds) {
 DISTGRAD_DECL std::shared_ptr<OwnerRRef> RRefTable::entry(RRefId id) {
   auto& value = owned_[id];
   if (!value) {
-    value = agent_ ? std::make_shared<OwnerRRef>(id, agent_->shared_host(), agent_->host().streams())
-                   : std::make_shared<OwnerRRef>(id, nullptr);
+    value = agent_
+                ? std::make_shared<OwnerRRef>(id, agent_->shared_host(), agent_->host().streams())
+                : std::make_shared<OwnerRRef>(id, nullptr);
   }
   return value;
 }
@@ -153,8 +155,8 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::create(WorkerId owner, std::string_view f
     control = protocol_.remote_created(id, fork, owner);
     return here ? entry(id) : nullptr;
   });
-  auto handle = std::make_shared<RRefHandle>(shared_from_this(), owner, id, here ? ForkId{} : fork,
-                                             local);
+  auto handle =
+      std::make_shared<RRefHandle>(shared_from_this(), owner, id, here ? ForkId{} : fork, local);
   auto settle = [table = shared_from_this(), id, fork](std::exception_ptr const& error) {
     auto report = error ? describe(error) : ErrorReport();
     table->with_protocol([&] {
@@ -168,9 +170,7 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::create(WorkerId owner, std::string_view f
     detail::write_control(draft.prefix(), control);
     write(draft);
     agent.send_call(FrameKind::rref_create, function, timeout, std::move(draft),
-                    [settle](std::exception_ptr error, Decoder*) {
-                      settle(error);
-                    });
+                    [settle](std::exception_ptr error, Decoder*) { settle(error); });
   } catch (...) {
     settle(std::current_exception());
     throw;
@@ -217,14 +217,14 @@ DISTGRAD_DECL void RRefTable::on_create(WorkerId from, Message message) {
 
 DISTGRAD_DECL OnInvoked RRefTable::on_created(std::shared_ptr<OwnerRRef> const& value,
                                               FunctionEntry const& function, CallId call) {
-  return [this, value, call, &function](std::exception_ptr error, BoundCall* bound,
-                                        CallState const&) {
-    if (!error) return value->set_value(bound->take_result());
-    auto report = describe(error);
-    value->set_error(std::make_exception_ptr(RemoteError(
-        report.code, engine_.membership().self().name, function.name, call,
-        std::move(report.text))));
-  };
+  return
+      [this, value, call, &function](std::exception_ptr error, BoundCall* bound, CallState const&) {
+        if (!error) return value->set_value(bound->take_result());
+        auto report = describe(error);
+        value->set_error(
+            std::make_exception_ptr(RemoteError(report.code, engine_.membership().self().name,
+                                                function.name, call, std::move(report.text))));
+      };
 }
 
 DISTGRAD_DECL ForkData RRefTable::share(RRefHandle const& handle, WorkerId to) {
@@ -268,8 +268,7 @@ DISTGRAD_DECL RRefHandlePtr RRefTable::receive(ForkData const& data,
     return r;
   });
   if (received.state == ForkState::failed) {
-    throw Error(received.error, "the RRef that worker '" +
-                                    agent.membership().name(data.parent) +
+    throw Error(received.error, "the RRef that worker '" + agent.membership().name(data.parent) +
                                     "' passed on refers to a value that is gone");
   }
   auto const fork = received.owner ? ForkId{} : data.fork;
@@ -301,22 +300,22 @@ DISTGRAD_DECL void RRefTable::on_fetch(WorkerId from, Message message) {
     Arrival arrival(from, std::move(message), prefix_bytes);
     arrival.open(engine_.host(), engine_.interceptor(), true);
     auto const local = find_local(id);
-    local->value().on_ready([this, local, from, call, state = arrival.state(),
-                             probe = std::move(probe)]() mutable {
-      try {
-        auto const& value = local->value().get();
-        local->enter();
-        probe.end({});
-        answer_fetch(from, call, value, state);
-      } catch (RemoteError const& e) {  // of the function that should have made the value
-        probe.end(e.code());
-        engine_.answer_error(from, call, e.function(),
-                             std::make_exception_ptr(Error(e.code(), e.remote_text())));
-      } catch (...) {
-        if (probe) probe.end(describe(std::current_exception()).code);
-        engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
-      }
-    });
+    local->value().on_ready(
+        [this, local, from, call, state = arrival.state(), probe = std::move(probe)]() mutable {
+          try {
+            auto const& value = local->value().get();
+            local->enter();
+            probe.end({});
+            answer_fetch(from, call, value, state);
+          } catch (RemoteError const& e) {  // of the function that should have made the value
+            probe.end(e.code());
+            engine_.answer_error(from, call, e.function(),
+                                 std::make_exception_ptr(Error(e.code(), e.remote_text())));
+          } catch (...) {
+            if (probe) probe.end(describe(std::current_exception()).code);
+            engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
+          }
+        });
   } catch (...) {
     if (probe) probe.end(describe(std::current_exception()).code);
     engine_.answer_error(from, call, "RRef::to_here", std::current_exception());
@@ -357,11 +356,10 @@ DISTGRAD_DECL void RRefTable::require_usable(RRefHandle const& handle) const {
   if (!agent_) throw Error(errc::closed, "the engine of this RRef was shut down");
   if (handle.is_owner() || protocol_.state(handle.fork()) != ForkState::failed) return;
   auto const why = failures_.find(handle.fork());
-  throw Error(errc::rref_creation_failed,
-              "RRef creation on worker '" + agent_->membership().name(handle.owner()) +
-                  "' failed: " + (why != failures_.end()
-                                      ? why->second
-                                      : protocol_.error(handle.fork()).message()));
+  throw Error(
+      errc::rref_creation_failed,
+      "RRef creation on worker '" + agent_->membership().name(handle.owner()) + "' failed: " +
+          (why != failures_.end() ? why->second : protocol_.error(handle.fork()).message()));
 }
 
 DISTGRAD_DECL bool RRefTable::is_confirmed(RRefHandle const& handle) const {

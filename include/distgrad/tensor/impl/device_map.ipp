@@ -226,13 +226,13 @@ DISTGRAD_DECL c10::Device DeviceRoutes::destination(WorkerId to, bool is_call,
   auto const option = [](std::string const& of, std::string const& with) {
     return "no entry of EngineOptions::device_maps[\"" + with + "\"] of worker '" + of + "' ";
   };
-  auto const text =
-      is_call ? "a tensor on device " + here.str() + " cannot go to worker '" + peer->name +
-                    "': " + option(self_, peer->name) +
-                    "says to which device; add one, or send cpu() of the tensor"
-              : "a result on device " + here.str() + " of worker '" + self_ +
-                    "' cannot go to worker '" + peer->name + "': " + option(peer->name, self_) +
-                    "leads to that device; add one, or return cpu() of the tensor";
+  auto const text = is_call ? "a tensor on device " + here.str() + " cannot go to worker '" +
+                                  peer->name + "': " + option(self_, peer->name) +
+                                  "says to which device; add one, or send cpu() of the tensor"
+                            : "a result on device " + here.str() + " of worker '" + self_ +
+                                  "' cannot go to worker '" + peer->name +
+                                  "': " + option(peer->name, self_) +
+                                  "leads to that device; add one, or return cpu() of the tensor";
   throw Error(errc::unsupported_tensor, text);
 }
 
@@ -254,9 +254,8 @@ DISTGRAD_DECL void DeviceRoutes::require_accepted(WorkerId peer,
   if (peer == self_id_) return;
   for (auto const device : devices) {
     if (device.is_cpu()) continue;
-    bool const known = peer.value < peers_.size() &&
-                       (peers_[peer.value].arguments.there(device) ||
-                        peers_[peer.value].results.there(device));
+    bool const known = peer.value < peers_.size() && (peers_[peer.value].arguments.there(device) ||
+                                                      peers_[peer.value].results.there(device));
     if (!known) {
       throw Error(errc::bad_value, "a tensor came for device " + device.str() +
                                        ", which no device map between the two workers names");

@@ -10,8 +10,8 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/StreamGuard.h>
 
-#include <distgrad/tensor/detail/stream_events.hpp>
 #include <distgrad/tensor/detail/sendable.hpp>
+#include <distgrad/tensor/detail/stream_events.hpp>
 #include <distgrad/tensor/device_staging.hpp>
 #include <distgrad/tensor/tensor_buffer.hpp>
 
@@ -47,8 +47,8 @@ DISTGRAD_DECL DeviceStaging::CopyStreams DeviceStaging::streams_of(c10::Device d
     if (streams.in.device() == device) return streams;
   }
   c10::impl::VirtualGuardImpl const guard(device.type());
-  return streams_.emplace_back(CopyStreams{guard.getStreamFromGlobalPool(device),
-                                           guard.getStreamFromGlobalPool(device)});
+  return streams_.emplace_back(
+      CopyStreams{guard.getStreamFromGlobalPool(device), guard.getStreamFromGlobalPool(device)});
 }
 
 DISTGRAD_DECL at::Tensor DeviceStaging::copy_strided_to_host(at::Tensor const& tensor) const {

@@ -82,9 +82,10 @@ inline c10::Storage storage_of(Buffer const& buffer) {
     return owner->storage;
   }
   auto hold = std::make_unique<std::shared_ptr<void>>(buffer.owner());
-  c10::DataPtr data(buffer.data(), hold.release(),
-                    [](void* context) { delete static_cast<std::shared_ptr<void>*>(context); },
-                    c10::Device(c10::DeviceType::CPU));
+  c10::DataPtr data(
+      buffer.data(), hold.release(),
+      [](void* context) { delete static_cast<std::shared_ptr<void>*>(context); },
+      c10::Device(c10::DeviceType::CPU));
   return {c10::Storage::use_byte_size_t(), buffer.size_bytes(), std::move(data), nullptr, false};
 }
 
@@ -104,9 +105,9 @@ inline at::Tensor make_strided(TensorMeta const& meta, std::span<Buffer const> b
     std::memcpy(aligned.data(), memory.data(), bytes);
     memory = std::move(aligned);
   }
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      storage_of(memory), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(meta.dtype));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(storage_of(memory),
+                                                         c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                         c10::scalarTypeToTypeMeta(meta.dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes, meta.strides);
   return tensor;
 }
@@ -171,8 +172,7 @@ DISTGRAD_DECL at::Tensor make_tensor(TensorMeta const& meta, std::span<Buffer co
   if (buffers.size() != meta.buffer_count()) detail::bad_tensor("came with too few buffers");
   if (meta.kind == TensorKind::undefined) return {};
   if (!meta.device.is_cpu()) {
-    detail::bad_tensor("is for device " + detail::printed(meta.device) +
-                       "; supported is the CPU");
+    detail::bad_tensor("is for device " + detail::printed(meta.device) + "; supported is the CPU");
   }
   try {
     return meta.kind == TensorKind::sparse_coo ? detail::make_sparse(meta, buffers)
@@ -184,8 +184,8 @@ DISTGRAD_DECL at::Tensor make_tensor(TensorMeta const& meta, std::span<Buffer co
 
 DISTGRAD_DECL Buffer allocate_landing(std::size_t size_bytes, c10::Allocator* allocator) try {
   if (!allocator) allocator = c10::GetCPUAllocator();
-  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes,
-                       allocator->allocate(size_bytes), allocator, true);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes, allocator->allocate(size_bytes),
+                       allocator, true);
   auto* const data = detail::first_byte(storage);
   return detail::buffer_in(std::move(storage), data, size_bytes);
 } catch (c10::Error const&) {

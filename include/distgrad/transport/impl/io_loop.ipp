@@ -61,7 +61,8 @@ DISTGRAD_DECL void IoLoop::wake() noexcept {
       wake_posted_ = false;
       ++wakes_;
     });
-  } DISTGRAD_CATCH(std::exception const&) {  // no memory: the next event wakes
+  }
+  DISTGRAD_CATCH(std::exception const&) {  // no memory: the next event wakes
     wake_posted_ = false;
   }
 }

@@ -164,8 +164,7 @@ DISTGRAD_DECL error_code LoopbackTransport::hand_over(WorkerId to, Message messa
   return peer->push(std::move(item));
 }
 
-DISTGRAD_DECL std::size_t LoopbackTransport::run_until(time_point until,
-                                                        std::size_t limit) {
+DISTGRAD_DECL std::size_t LoopbackTransport::run_until(time_point until, std::size_t limit) {
   auto const there = inbox_->wait(until);
   std::size_t handled = 0;
   while (handled < std::min(there, limit)) {

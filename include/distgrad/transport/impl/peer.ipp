@@ -52,9 +52,8 @@ DISTGRAD_DECL void Peer::add_handle(std::vector<pollfd>& handles) {
 
 DISTGRAD_DECL bool Peer::take(std::size_t count) {
   error_code failure;
-  DISTGRAD_TRY {
-    failure = assembler_.commit(count);
-  } DISTGRAD_CATCH(std::exception const&) {  // no memory for what the peer announced
+  DISTGRAD_TRY { failure = assembler_.commit(count); }
+  DISTGRAD_CATCH(std::exception const&) {  // no memory for what the peer announced
     failure = errc::frame_too_large;
   }
   if (!failure) failure = failure_;

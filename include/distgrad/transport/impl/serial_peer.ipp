@@ -166,7 +166,8 @@ DISTGRAD_DECL void SerialPeer::deliver() {
 DISTGRAD_DECL void SerialPeer::commit(std::size_t size) {
   DISTGRAD_TRY {
     if (auto const bad = assembler_->commit(size)) failure_ = bad;
-  } DISTGRAD_CATCH(std::exception const&) {  // no memory for what the peer announced
+  }
+  DISTGRAD_CATCH(std::exception const&) {  // no memory for what the peer announced
     failure_ = errc::frame_too_large;
   }
 }

@@ -1,4 +1,4 @@
 #pragma once
-#include <string>
-#include <distgrad/config.hpp>
 #include <boost/system/error_code.hpp>
+#include <distgrad/config.hpp>
+#include <string>

@@ -1,9 +1,9 @@
 #pragma once
-#  include <torch/torch.h>
-#  include <torch/types.h>
-#  include <torch/all.h>
-#  include <ATen/ATen.h>
-#  include <boost/asio.hpp>
-#  include <boost/beast.hpp>
-#  include <iostream>
+#include <ATen/ATen.h>
+#include <torch/all.h>
+#include <torch/torch.h>
+#include <torch/types.h>
+#include <boost/asio.hpp>
+#include <boost/beast.hpp>
+#include <iostream>
 // #include <torch/torch.h> in a comment is no include
