@@ -78,6 +78,7 @@
 #include <distgrad/engine/impl/pass.ipp>
 #include <distgrad/engine/impl/pass_end.ipp>
 #include <distgrad/engine/impl/pass_frames.ipp>
+#include <distgrad/engine/impl/pass_messages.ipp>
 #include <distgrad/engine/impl/pass_protocol.ipp>
 #include <distgrad/engine/impl/pass_table.ipp>
 #include <distgrad/engine/impl/standstill_detector.ipp>

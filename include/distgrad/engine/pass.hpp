@@ -205,4 +205,5 @@ class Pass : public std::enable_shared_from_this<Pass> {
 #ifndef DISTGRAD_SEPARATE_COMPILATION
 #include <distgrad/engine/impl/pass.ipp>
 #include <distgrad/engine/impl/pass_end.ipp>
+#include <distgrad/engine/impl/pass_messages.ipp>
 #endif

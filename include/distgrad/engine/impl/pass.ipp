@@ -100,6 +100,23 @@ DISTGRAD_DECL PassActions Pass::stop_if(bool stop) {
   return driving_ ? PassActions{} : protocol_.stopped();
 }
 
+/// Waits for `condition`, which others make come true. @return whether it did.
+template <class Condition>
+bool Pass::wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Condition condition) {
+  while (!condition() && !deadline.has_passed(agent_.host().clock().now())) {
+    lock.unlock();
+    if (agent_.host().drive(deadline.at)) {
+      lock.lock();
+      continue;
+    }
+    BlockingRegion region;
+    lock.lock();
+    deadline.is_never() ? changed_.wait(lock, condition)
+                        : void(changed_.wait_until(lock, deadline.at, condition));
+  }
+  return condition();
+}
+
 // --- discovery -----------------------------------------------------------------------------------
 
 /// What is wrong with the roots is thrown before any message leaves.
@@ -365,78 +382,6 @@ DISTGRAD_DECL void Pass::on_commit() {
 
 DISTGRAD_DECL void Pass::on_committed(WorkerId from) {
   handle([&] { return protocol_.committed(from); });
-}
-
-// --- messages ------------------------------------------------------------------------------------
-
-/// Waits for `condition`, which others make come true. @return whether it did.
-template <class Condition>
-bool Pass::wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Condition condition) {
-  while (!condition() && !deadline.has_passed(agent_.host().clock().now())) {
-    lock.unlock();
-    if (agent_.host().drive(deadline.at)) {
-      lock.lock();
-      continue;
-    }
-    BlockingRegion region;
-    lock.lock();
-    deadline.is_never() ? changed_.wait(lock, condition)
-                        : void(changed_.wait_until(lock, deadline.at, condition));
-  }
-  return condition();
-}
-
-/// Sends what the protocol asked for; called without the lock.
-DISTGRAD_DECL void Pass::carry_out(PassActions const& actions) {
-  auto const with_status = [this](Writer& out) {
-    std::lock_guard lock(mutex_);
-    detail::write_status(out, status(0));
-  };
-  // Before anybody is told: whoever hears that the pass is over finds no trace of it here.
-  if (actions.finished && on_finished_) std::exchange(on_finished_, nullptr)();
-  for (auto const& discover : actions.discovery.discover) {
-    send(discover.to, detail::discover_message(id_, options_, discover, outermost_id_));
-  }
-  for (auto const& discovered : actions.discovery.discovered) {
-    send(discovered.to, detail::discovered_message(id_, discovered));
-  }
-  if (actions.send_done) send(id_.initiator, FrameKind::pass_done, with_status);
-  if (actions.send_failed) {
-    send(id_.initiator, FrameKind::pass_failed,
-         [&](Writer& out) { write_error(out, *protocol_.error()); });
-  }
-  if (actions.send_committed) send(id_.initiator, FrameKind::pass_committed);
-  for (auto const worker : actions.release) send(worker, FrameKind::pass_release);
-  for (auto const worker : actions.commit) send(worker, FrameKind::pass_commit);
-  for (auto const worker : actions.abort) send(worker, FrameKind::pass_abort);
-  for (auto const worker : actions.aborted) send(worker, FrameKind::pass_aborted, with_status);
-  for (auto const worker : actions.query) {
-    send(worker, FrameKind::pass_query, [&](Writer& out) { out.number(actions.query_round); });
-  }
-  bool const may_wake =
-      actions.finished || actions.stop || actions.discovery.finished || !actions.commit.empty();
-  if (is_initiator() && may_wake) changed_.notify_all();
-}
-
-DISTGRAD_DECL void Pass::send(WorkerId to, FrameKind kind, unique_function<void(Writer&)> write) {
-  Writer out;
-  out.id(id_);
-  if (write) write(out);
-  send(to, Message{.kind = kind, .metadata = out.take()});
-}
-
-DISTGRAD_DECL void Pass::send(WorkerId to, Message message) {
-  agent_.host().send(to, std::move(message), [weak = weak_from_this(), to](error_code why) {
-    auto const self = why ? weak.lock() : nullptr;
-    if (!self) return;
-    if (why == condition::peer_lost || why == errc::closed) return self->on_peer_lost(to, why);
-    self->fail({why,
-                self->self_name(),
-                {},
-                {},
-                "a message to worker '" + self->agent_.membership().name(to) +
-                    "' could not be sent: " + why.message()});
-  });
 }
 
 }  // namespace distgrad
