@@ -29,6 +29,8 @@ set(DISTGRAD_PC_LIBS)
 if(torch_libraries MATCHES "libglog")
   set(DISTGRAD_PC_LIBS " -lglog")
 endif()
-configure_file(cmake/distgrad.pc.in distgrad.pc @ONLY)
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/distgrad.pc"
+foreach(name distgrad distgrad-wire)
+  configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+endforeach()
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/distgrad.pc" "${CMAKE_CURRENT_BINARY_DIR}/distgrad-wire.pc"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")

@@ -48,5 +48,6 @@ function(installed_files package out)
   set(cmake distgradConfig.cmake distgradConfigVersion.cmake distgradTargets.cmake
     distgradWireTargets.cmake DistgradDependencies.cmake DistgradTorch.cmake ${components})
   list(TRANSFORM cmake PREPEND "${package}/")
-  set(${out} ${headers} ${cmake} share/pkgconfig/distgrad.pc PARENT_SCOPE)
+  set(${out} ${headers} ${cmake} share/pkgconfig/distgrad.pc
+    share/pkgconfig/distgrad-wire.pc PARENT_SCOPE)
 endfunction()

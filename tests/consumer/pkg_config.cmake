@@ -19,6 +19,16 @@ run($ENV{CXX} -std=c++20 "${CMAKE_CURRENT_LIST_DIR}/light/light.cpp" ${flags}
   -o "${SCRATCH}/light")
 run("${SCRATCH}/light")
 
+# A sensor has nothing of libtorch in its flags.
+execute_process(COMMAND "${PKG_CONFIG}" --cflags --libs distgrad-wire
+  OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+if(flags MATCHES "torch|c10")
+  message(FATAL_ERROR "libtorch in ${flags}")
+endif()
+separate_arguments(flags UNIX_COMMAND "${flags}")
+run($ENV{CXX} -std=c++20 -fno-exceptions -fno-rtti "${SOURCE}/examples/sensor/sensor.cpp" ${flags}
+  -o "${SCRATCH}/sensor")
+
 # libtorch elsewhere is one variable.
 set(elsewhere --define-variable=torch_prefix=/opt/torch)
 execute_process(COMMAND "${PKG_CONFIG}" ${elsewhere} --cflags --libs distgrad
