@@ -29,9 +29,9 @@ int main() {
   distgrad::DistributedOptimizer<torch::optim::SGD> optimizer(
       worker0, {worker0.make_rref(x), weight}, torch::optim::SGDOptions(0.1));
 
-  auto context = worker0.context();             // calls on this thread are recorded
-  auto y = layer.rpc_sync<&Layer::forward>(x);  // runs on worker1
-  context.backward({y.sum()});                  // follows the call to worker1 and back
+  auto context = worker0.context();                // calls on this thread are recorded
+  auto y = layer.rpc_sync<&Layer::forward>(x);     // runs on worker1
+  context.backward({y.sum()});                     // follows the call to worker1 and back
   std::cout << "dx =\n" << context.gradient(x) << '\n';
   std::cout << "dW on worker1 =\n"
             << worker0.rpc_sync<gradient_of>("worker1", weight, context.id()) << '\n';

@@ -30,9 +30,9 @@ distgrad::Result<float> teach(Sensor& sensor, int count) {
   for (std::size_t i = 0; i < points.size(); i += 2) {
     temperatures.push_back(temperature_at(points[i], points[i + 1]));
   }
-  return sensor.call<float(RawTensor, RawTensor)>("trainer", "learn",
-                                                  RawTensor::of(std::move(points), {count, 2}),
-                                                  RawTensor::of(std::move(temperatures), {count}));
+  return sensor.call<float(RawTensor, RawTensor)>(
+      "trainer", "learn", RawTensor::of(std::move(points), {count, 2}),
+      RawTensor::of(std::move(temperatures), {count}));
 }
 
 int fail(distgrad::ErrorReport const& error) {

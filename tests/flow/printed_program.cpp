@@ -71,8 +71,7 @@ void show(char const* leaf, at::Tensor const& uncut, at::Tensor const& cut) {
   bool same = uncut.defined() == cut.defined();
   if (same && cut.defined()) same = at::allclose(uncut.to_dense(), cut.to_dense(), 1e-12, 1e-12);
   std::cout << leaf << (same ? ": same\n" : ": DIFFERENT\n") << "uncut:\n"
-            << (uncut.defined() ? uncut.detach() : uncut) << "\ncut:\n"
-            << cut << "\n\n";
+            << (uncut.defined() ? uncut.detach() : uncut) << "\ncut:\n" << cut << "\n\n";
   different += !same;
 }
 
@@ -83,7 +82,9 @@ Tensors f_leaf([[maybe_unused]] Tensors const& x, [[maybe_unused]] Numbers const
 Tensors f_hooked_leaf([[maybe_unused]] Tensors const& x, [[maybe_unused]] Numbers const& n) {
   auto const values = at::arange(n[1] * n[2], at::kDouble).add(double(n[0])).sin();
   auto const result = values.reshape({n[1], n[2]}).set_requires_grad(true);
-  result.register_hook([](at::Tensor const& g) { return g.defined() ? g.mul(-0.5) : g; });
+  result.register_hook([](at::Tensor const& g) {
+    return g.defined() ? g.mul(-0.5) : g;
+  });
   return {result};
 }
 Tensors f_mul([[maybe_unused]] Tensors const& x, [[maybe_unused]] Numbers const& n) {
@@ -106,7 +107,9 @@ Tensors f_mix([[maybe_unused]] Tensors const& x, [[maybe_unused]] Numbers const&
 }
 Tensors f_hook_operand([[maybe_unused]] Tensors const& x, [[maybe_unused]] Numbers const& n) {
   if (x[0].requires_grad()) {
-    x[0].register_hook([](at::Tensor const& g) { return g.defined() ? g.mul(-1.5) : g; });
+    x[0].register_hook([](at::Tensor const& g) {
+      return g.defined() ? g.mul(-1.5) : g;
+    });
   }
   return {x[0].tanh()};
 }
@@ -123,10 +126,8 @@ int main() {
   Tensors const u4 = f_hook_operand(copies({u3[1]}), {});
   Tensors const u5 = f_slice({u4[0]}, {1, 0, 2});
   Tensors const uncut_roots{u3[0], u5[0]};
-  Tensors const uncut_roots_starts{at::full_like(uncut_roots[0].detach(), 1),
-                                   at::full_like(uncut_roots[1].detach(), 0.75)};
-  auto const uncut_loss =
-      penalty(torch::autograd::grad(uncut_roots, {u0[0]}, uncut_roots_starts, true, true, true));
+  Tensors const uncut_roots_starts{at::full_like(uncut_roots[0].detach(), 1), at::full_like(uncut_roots[1].detach(), 0.75)};
+  auto const uncut_loss = penalty(torch::autograd::grad(uncut_roots, {u0[0]}, uncut_roots_starts, true, true, true));
   if (uncut_loss.defined()) {
     torch::autograd::backward({uncut_loss}, {}, false, false);
   }
@@ -135,28 +136,22 @@ int main() {
   LocalCluster<3, LoopbackEngine> cluster;
   auto& self = cluster[1];
   auto const v0 = f_leaf({}, {0, 2, 3, 1});
-  auto const v1 =
-      self.remote<run<f_hooked_leaf>>("worker2", Way{}, Numbers{1, 2, 3, 1}, Operands{});
+  auto const v1 = self.remote<run<f_hooked_leaf>>("worker2", Way{}, Numbers{1, 2, 3, 1}, Operands{});
   {
     auto ctx = self.context();
-    auto const v2 =
-        self.rpc_sync<run<f_mul>>("worker0", Way{1, 2}, Numbers{}, Operands{of(v0[0]), of(v1, 0)});
-    auto const v3 =
-        self.rpc_sync<keep<f_mix>>("worker2", Way{0}, Numbers{}, Operands{of(v2[0]), of(v1, 0)});
-    auto const v4 =
-        self.remote<run<f_hook_operand, true>>("worker2", Way{1}, Numbers{}, Operands{of(v3, 1)});
-    auto const v5 =
-        self.rpc_sync<run<f_slice>>("worker2", Way{}, Numbers{1, 0, 2}, Operands{of(v4, 0)});
+    auto const v2 = self.rpc_sync<run<f_mul>>("worker0", Way{1, 2}, Numbers{},
+        Operands{of(v0[0]), of(v1, 0)});
+    auto const v3 = self.rpc_sync<keep<f_mix>>("worker2", Way{0}, Numbers{},
+        Operands{of(v2[0]), of(v1, 0)});
+    auto const v4 = self.remote<run<f_hook_operand, true>>("worker2", Way{1}, Numbers{},
+        Operands{of(v3, 1)});
+    auto const v5 = self.rpc_sync<run<f_slice>>("worker2", Way{}, Numbers{1, 0, 2},
+        Operands{of(v4, 0)});
     auto const s3 = v3.to_here()[0];
     auto const s5 = v5[0];
     Tensors const cut_roots{s3, s5};
-    Tensors const cut_roots_starts{at::full_like(cut_roots[0].detach(), 1),
-                                   at::full_like(cut_roots[1].detach(), 0.75)};
-    auto const cut_loss = penalty(ctx.grad(cut_roots, {v0[0]},
-                                           {.mode = BackwardMode::smart,
-                                            .retain_graph = true,
-                                            .create_graph = true,
-                                            .gradients = cut_roots_starts}));
+    Tensors const cut_roots_starts{at::full_like(cut_roots[0].detach(), 1), at::full_like(cut_roots[1].detach(), 0.75)};
+    auto const cut_loss = penalty(ctx.grad(cut_roots, {v0[0]}, {.mode = BackwardMode::smart, .retain_graph = true, .create_graph = true, .gradients = cut_roots_starts}));
     if (cut_loss.defined()) {
       ctx.backward({cut_loss}, {.mode = BackwardMode::smart});
     }
