@@ -31,6 +31,6 @@ if(torch_libraries MATCHES "libglog")
 endif()
 foreach(name distgrad distgrad-wire)
   configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.pc"
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")
 endforeach()
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/distgrad.pc" "${CMAKE_CURRENT_BINARY_DIR}/distgrad-wire.pc"
-  DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")

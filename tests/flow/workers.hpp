@@ -42,11 +42,8 @@ class Workers {
   }
   /// Whether no worker holds a context or runs a pass.
   bool are_clean() const {
-    bool clean = true;
-    for (auto* worker : workers_) {
-      auto const info = worker->debug_info();
-      clean = clean && info.autograd_contexts == 0 && info.backward_passes == 0;
-    }
+    bool clean = run_no_pass();
+    for (auto* worker : workers_) clean = clean && worker->debug_info().autograd_contexts == 0;
     return clean;
   }
 
