@@ -10,18 +10,14 @@
 
 namespace distgrad::detail {
 
-/// What the compiler prints for a template argument of this function, decorations included.
-template <auto F>
-constexpr std::string_view pretty_value() {
-  return __PRETTY_FUNCTION__;
-}
+/// What the compiler prints for the template argument of this function, decorations included.
 template <class T>
 constexpr std::string_view pretty_type() {
   return __PRETTY_FUNCTION__;
 }
 
 /// Cuts the template argument out of a compiler's function text: g++ writes
-/// `... [with auto F = ns::f; std::string_view = ...]`, clang `... [F = &ns::f]`.
+/// `... [with T = ns::C; std::string_view = ...]`, clang `... [T = ns::C]`.
 constexpr std::string_view template_argument(std::string_view text) {
   auto const begin = text.find(" = ") + 3;
   auto end = text.find("; std::string_view", begin);
@@ -59,22 +55,32 @@ constexpr std::uint64_t type_name_hash(std::string_view name) {
   return hash;
 }
 
-/// The qualified name in one spelling for all compilers: without spaces, `&` and parentheses.
-std::string normalized_name(std::string_view qualified);
+/// A type that has `F` in its mangled name, which g++ and clang write alike, with the arguments of
+/// an instance of a function template. (Printed, clang leaves those out.)
+template <auto F>
+struct FunctionTag {};
+
+/// The name of the function in a demangled `FunctionTag`: qualified, with template arguments,
+/// without return type, parameters, spaces and `&`; unnamed namespaces are `{anonymous}`.
+std::string name_in_tag(std::string_view demangled);
+std::string demangled(char const* type_name);
 
 /// The name by which other workers call `F`. A function object may have a static `function_name()`.
 /// A closure has no name of its own: it gets its mangled type, which compilers with the same ABI
 /// agree on.
 template <auto F>
-std::string function_name() {
+std::string const& function_name() {
   using Type = std::remove_cvref_t<decltype(F)>;
-  if constexpr (requires { Type::function_name(); }) {
-    return Type::function_name();
-  } else if constexpr (std::is_class_v<Type>) {
-    return std::string("lambda:") + typeid(Type).name();
-  } else {
-    return normalized_name(template_argument(pretty_value<F>()));
-  }
+  static std::string const name = [] {
+    if constexpr (requires { Type::function_name(); }) {
+      return Type::function_name();
+    } else if constexpr (std::is_class_v<Type>) {
+      return std::string("lambda:") + typeid(Type).name();
+    } else {
+      return name_in_tag(demangled(typeid(FunctionTag<F>).name()));
+    }
+  }();
+  return name;
 }
 
 }  // namespace distgrad::detail
