@@ -1,6 +1,6 @@
 #pragma once
-#include <cstdlib>
 #include <cxxabi.h>
+#include <cstdlib>
 #include <memory>
 
 #include <distgrad/rpc/function_name.hpp>
