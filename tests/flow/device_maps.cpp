@@ -9,6 +9,9 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/zeros.h>
 
+DISTGRAD_DEVICE_ENGINE(LoopbackTransport);
+DISTGRAD_DEVICE_ENGINE(TcpTransport);
+
 namespace device_maps_tests {
 
 namespace {

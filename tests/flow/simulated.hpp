@@ -27,6 +27,12 @@ struct SimulatedQueues : distgrad::CpuQueues {
 using SimulatedLoopback = distgrad::DistEngine<distgrad::LoopbackTransport, SimulatedQueues>;
 using SimulatedTcp = distgrad::DistEngine<distgrad::TcpTransport, SimulatedQueues>;
 
+// Compiled once, in device_maps.cpp.
+#define DISTGRAD_DEVICE_ENGINE(transport)                                        \
+  template class distgrad::PolicyHost<distgrad::transport, rig::SimulatedQueues, \
+                                      distgrad::TensorSerializer>;               \
+  template class distgrad::DistEngine<distgrad::transport, rig::SimulatedQueues>
+
 #define DISTGRAD_DEVICE_ENGINES rig::SimulatedLoopback, rig::SimulatedTcp
 #define DISTGRAD_ALL_ENGINES DISTGRAD_ENGINES, DISTGRAD_DEVICE_ENGINES
 
@@ -66,3 +72,6 @@ template <>
 struct Home<SimulatedTcp> : SimulatedHome {};
 
 }  // namespace rig
+
+extern DISTGRAD_DEVICE_ENGINE(LoopbackTransport);
+extern DISTGRAD_DEVICE_ENGINE(TcpTransport);
