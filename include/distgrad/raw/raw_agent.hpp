@@ -89,8 +89,10 @@ class RawAgent final : public MessageSink {
   void take_answer(WorkerId from, Message message);
   void take_barrier(WorkerId from, Message const& message);
   void lose(WorkerId peer, error_code why);
-  void fail(CallId call, error_code code);
   void expire(time_point now);
+  template <class Condition>
+  void fail_if(Condition condition, error_code code);
+  void fail(CallId call, error_code code);
   void finish(std::map<CallId, Pending>::iterator call, Result<Message> outcome);
   std::string describe(Pending const& call) const;
   void send(WorkerId to, Message message);

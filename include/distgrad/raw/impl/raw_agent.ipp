@@ -170,34 +170,31 @@ DISTGRAD_DECL void RawAgent::take_barrier(WorkerId from, Message const& message)
   if (in.ok()) carry_out(barrier_.on_message(from, message.kind, round, calls));
 }
 
-DISTGRAD_DECL void RawAgent::lose(WorkerId peer, error_code why) {
-  carry_out(barrier_.peer_lost(peer));
+template <class Condition>
+void RawAgent::fail_if(Condition condition, error_code code) {
   std::vector<CallId> calls;
   for (auto const& [id, call] : pending_) {
-    if (call.to == peer) calls.push_back(id);
+    if (condition(call)) calls.push_back(id);
   }
-  for (auto const call : calls) fail(call, why);
+  for (auto const call : calls) fail(call, code);
+}
+
+DISTGRAD_DECL void RawAgent::lose(WorkerId peer, error_code why) {
+  carry_out(barrier_.peer_lost(peer));
+  fail_if([&](Pending const& call) { return call.to == peer; }, why);
+}
+
+DISTGRAD_DECL void RawAgent::expire(time_point now) {
+  fail_if([&](Pending const& call) { return call.deadline.has_passed(now); }, errc::timeout);
 }
 
 DISTGRAD_DECL void RawAgent::fail(CallId id, error_code code) {
   auto const call = pending_.find(id);
-  if (call == pending_.end()) return;
-  auto const text = describe(call->second) + " failed: " + code.message();
-  finish(call, ErrorReport{code, text});
-}
-
-DISTGRAD_DECL void RawAgent::expire(time_point now) {
-  std::vector<CallId> late;
-  for (auto const& [id, call] : pending_) {
-    if (call.deadline.has_passed(now)) late.push_back(id);
-  }
-  for (auto const id : late) {
-    auto const call = pending_.find(id);
-    if (call == pending_.end()) continue;
-    auto const text = describe(call->second) +
-                      " got no answer before its deadline; the function may still run there";
-    finish(call, ErrorReport{errc::timeout, text});
-  }
+  if (call == pending_.end()) return;  // an `on_answer` before this one ended it
+  auto const why = code == errc::timeout
+                       ? " got no answer before its deadline; the function may still run there"
+                       : " failed: " + code.message();
+  finish(call, ErrorReport{code, describe(call->second) + why});
 }
 
 DISTGRAD_DECL void RawAgent::finish(std::map<CallId, Pending>::iterator call,
