@@ -160,13 +160,14 @@ DISTGRAD_DECL PassRecord Pass::record() const {
 }
 
 DISTGRAD_DECL void Pass::end_watch(error_code const& fallback) {
-  if (!probe_ && !agent_.host().log().wants(LogLevel::info)) return;
+  bool const is_logged = agent_.host().log().wants(LogLevel::info);
+  if (!probe_ && !is_logged) return;
   std::unique_lock lock(mutex_);
   auto const counts = protocol_.own_status(0);
   auto const error = protocol_.error().value_or(WireError{fallback, {}, {}, {}, {}});
   probe_.end(counts.sent, counts.received, error.code);
   lock.unlock();  // nobody knows what a sink does
-  if (error.code) log_failure(error);
+  if (error.code && is_logged) log_failure(error);
 }
 
 DISTGRAD_DECL void Pass::log_failure(WireError const& error) const {
