@@ -9,8 +9,8 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/zeros.h>
 
-DISTGRAD_DEVICE_ENGINE(LoopbackTransport);
-DISTGRAD_DEVICE_ENGINE(TcpTransport);
+DISTGRAD_DEVICE_ENGINE(template, LoopbackTransport);
+DISTGRAD_DEVICE_ENGINE(template, TcpTransport);
 
 namespace device_maps_tests {
 

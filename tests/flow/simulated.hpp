@@ -27,11 +27,11 @@ struct SimulatedQueues : distgrad::CpuQueues {
 using SimulatedLoopback = distgrad::DistEngine<distgrad::LoopbackTransport, SimulatedQueues>;
 using SimulatedTcp = distgrad::DistEngine<distgrad::TcpTransport, SimulatedQueues>;
 
-// Compiled once, in device_maps.cpp.
-#define DISTGRAD_DEVICE_ENGINE(transport)                                        \
-  template class distgrad::PolicyHost<distgrad::transport, rig::SimulatedQueues, \
-                                      distgrad::TensorSerializer>;               \
-  template class distgrad::DistEngine<distgrad::transport, rig::SimulatedQueues>
+// Compiled once, in device_maps.cpp. @param instantiation `extern template` or `template`.
+#define DISTGRAD_DEVICE_ENGINE(instantiation, transport)                              \
+  instantiation class distgrad::PolicyHost<distgrad::transport, rig::SimulatedQueues, \
+                                           distgrad::TensorSerializer>;               \
+  instantiation class distgrad::DistEngine<distgrad::transport, rig::SimulatedQueues>
 
 #define DISTGRAD_DEVICE_ENGINES rig::SimulatedLoopback, rig::SimulatedTcp
 #define DISTGRAD_ALL_ENGINES DISTGRAD_ENGINES, DISTGRAD_DEVICE_ENGINES
@@ -73,5 +73,5 @@ struct Home<SimulatedTcp> : SimulatedHome {};
 
 }  // namespace rig
 
-extern DISTGRAD_DEVICE_ENGINE(LoopbackTransport);
-extern DISTGRAD_DEVICE_ENGINE(TcpTransport);
+DISTGRAD_DEVICE_ENGINE(extern template, LoopbackTransport);
+DISTGRAD_DEVICE_ENGINE(extern template, TcpTransport);
