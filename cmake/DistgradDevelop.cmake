@@ -42,7 +42,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set_target_properties(distgrad_src PROPERTIES CXX_EXTENSIONS OFF)
 target_link_libraries(distgrad_src PRIVATE distgrad_develop)
 
-# What examples and benchmarks compile once: reading libtorch's headers takes most of the time of each.
+# What examples, benchmarks and the tests' programs with a `main` of their own compile once: reading
+# libtorch's headers takes most of the time of each.
 file(CONFIGURE OUTPUT headers.cpp CONTENT "// The headers are precompiled with it.\n")
 add_library(distgrad_headers OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_BINARY_DIR}/headers.cpp")
 target_link_libraries(distgrad_headers PRIVATE distgrad::src distgrad_develop)
