@@ -46,7 +46,7 @@ struct Victim {
   }
   ~Victim() {
     stop = true;
-    transport.wake();
+    transport.abandon();  // a close would wait for the one who never connects
     thread.join();
   }
   error_code loss() {

@@ -186,6 +186,21 @@ void transport_reports_losses() {
     }
   }
 
+  SUBCASE("so is one that closes before its peers have connected to it, or it to them") {
+    for (std::uint32_t closed : {0, 1, 2}) {
+      CAPTURE(closed);
+      TransportGroup<Rig> group(3);
+      group.start_and_run();
+      group[closed].close();
+      for (std::size_t i : {0, 1, 2}) {
+        if (i == closed) continue;
+        REQUIRE(group.sink(i).wait_for_losses(1));
+        CHECK(group.sink(i).losses()[0].peer == WorkerId{closed});
+        CHECK(group.sink(i).losses()[0].why == errc::closed);
+      }
+    }
+  }
+
   SUBCASE("a worker that vanishes is reported once to every peer; sends to it fail") {
     TransportGroup<Rig> group(3);
     group.start_and_run();
@@ -274,6 +289,28 @@ void transport_closes() {
     REQUIRE(late.wait());
     for (auto const& result : late.results()) CHECK(result == errc::closed);
     group[1].close();
+  }
+
+  SUBCASE("close has an end although one peer does not read and another one has vanished") {
+    TransportGroup<Rig> group(3);
+    group.start_and_run();
+    for (std::uint32_t to : {1, 2}) {
+      group[0].async_send({to}, numbered_message(1), completions.next());
+      REQUIRE(group.sink(to).wait_for_arrivals(1));
+      group.stop(to);
+    }
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      group[0].async_send({1 + std::uint32_t(i % 2)},
+                          numbered_message(i, "x", {patterned_buffer(1 << 20, 1)}),
+                          completions.next());
+    }
+    group.stop(0);  // the close learns by itself that one of them is gone
+    Rig::abandon(group[1]);
+    auto const before = Clock::now();
+    group[0].close();
+    CHECK(Clock::now() - before < patience / 2);
+    REQUIRE(completions.wait());
+    CHECK(completions.is_each_called_once());
   }
 
   SUBCASE("close inside a handler") {

@@ -52,7 +52,7 @@ class IoLoop {
   /// Rung for what is in the queue of `io`: its own descriptor is not to be had.
   Bell bell;
   TransportSetup setup;
-  /// The transport is being closed: nothing is delivered any more.
+  /// The transport is being closed: nothing is delivered any more, and no frames are read.
   std::atomic<bool> closing{false};
   /// Messages that may still be delivered in this `run_until`; the I/O thread's.
   std::size_t messages_left = std::numeric_limits<std::size_t>::max();

@@ -111,7 +111,7 @@ inline void WebSocketChannel::accept(Done done) {
 }
 
 inline void WebSocketChannel::on_request(error_code ec) {
-  if (ec || loop_.closing) return finish_opening(ec ? ec : make_error_code(errc::closed));
+  if (ec) return finish_opening(ec);
   if (!asks_for_us()) return explain();
   // A client that sends more than its request, before the answer, is none of ours.
   if (buffer_.size() > 0) return finish_opening(errc::bad_message);

@@ -95,7 +95,7 @@ inline void WebSocketPeer::attach(HandshakeChannel& channel) {
   bool arm = false;
   {
     std::lock_guard lock(mutex_);
-    if (state_ != State::connecting || loop_.closing) return channel.close();
+    if (state_ != State::connecting) return channel.close();
     channel.finish();
     stream_.emplace(std::move(opened.stream()));
     is_client_ = opened.is_client();
@@ -179,6 +179,7 @@ inline void WebSocketPeer::leave() {
 }
 
 inline void WebSocketPeer::read() {
+  if (loop_.closing) return;
   std::array<iovec, std::tuple_size_v<decltype(incoming_)>> pieces;
   auto const used = assembler_.prepare(pieces);
   for (std::size_t i = 0; i < used; ++i) incoming_[i] = {pieces[i].iov_base, pieces[i].iov_len};

@@ -260,7 +260,7 @@ DISTGRAD_DECL bool SerialPeer::on_frame(Message message) noexcept {
 
 DISTGRAD_DECL void SerialPeer::say_goodbye() {
   std::lock_guard lock(mutex_);
-  if (!link_ || link_->state() != SerialLink::State::open) return;
+  if (!link_ || link_->state() == SerialLink::State::ended) return;
   Message bye;
   bye.kind = FrameKind::goodbye;
   link_->push(OutgoingFrame(std::move(bye), nullptr));
@@ -277,7 +277,7 @@ DISTGRAD_DECL bool SerialPeer::flush() {
       link_->tick(Clock::now());
       write_line();
       arrived = link_->take_arrived();
-      bool const talks = link_->state() == SerialLink::State::open && !link_->has_arrived();
+      bool const talks = link_->state() != SerialLink::State::ended && !link_->has_arrived();
       is_over = has_ended || (!talks && !is_output_blocked_);
     }
   }

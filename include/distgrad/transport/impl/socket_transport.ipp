@@ -10,7 +10,9 @@
 
 namespace distgrad::detail {
 
-/// How long a close waits for the kernel to take what was sent before.
+/// How long a close waits for peers that have not connected yet. To all others it said goodbye.
+inline constexpr milliseconds late_goodbye_timeout{5000};
+/// How long it then waits for the kernel to take what was sent before.
 inline constexpr milliseconds flush_timeout{1000};
 inline constexpr milliseconds sleep_while_connecting{10};
 
@@ -94,10 +96,13 @@ DISTGRAD_DECL std::vector<pollfd> SocketTransport::native_handles() {
 }
 
 DISTGRAD_DECL std::chrono::nanoseconds SocketTransport::longest_sleep() {
-  bool const is_busy = listener_.is_busy() || std::ranges::any_of(peers_, [](auto const& peer) {
-                         return peer && peer->is_connecting();
-                       });
-  return is_busy ? sleep_while_connecting : connections_->longest_sleep();
+  return listener_.is_busy() || is_connecting() ? sleep_while_connecting
+                                                : connections_->longest_sleep();
+}
+
+DISTGRAD_DECL bool SocketTransport::is_connecting() const {
+  return std::ranges::any_of(peers_,
+                             [](auto const& peer) { return peer && peer->is_connecting(); });
 }
 
 DISTGRAD_DECL void SocketTransport::close() noexcept { end(true); }
@@ -105,12 +110,25 @@ DISTGRAD_DECL void SocketTransport::abandon() noexcept { end(false); }
 
 DISTGRAD_DECL void SocketTransport::end(bool with_goodbye) noexcept {
   if (loop_.closing.exchange(true)) return;
-  if (with_goodbye) flush_all();
+  if (with_goodbye) {
+    finish_connecting();
+    flush_all();
+  }
   for (auto const& peer : peers_) {
     if (peer) peer->stop_writing();
   }
   to_self_.close();
   loop_.end();
+}
+
+/// A peer whom nobody tells would wait for this worker until its `connect_timeout`.
+DISTGRAD_DECL void SocketTransport::finish_connecting() noexcept {
+  auto const deadline =
+      Deadline::after(std::min(late_goodbye_timeout, loop_.setup.connect_timeout));
+  while (is_connecting() && !deadline.has_passed()) {
+    loop_.turn_once();
+    ::poll(nullptr, 0, 1);
+  }
 }
 
 DISTGRAD_DECL void SocketTransport::flush_all() noexcept {

@@ -81,7 +81,7 @@ DISTGRAD_DECL void TcpListener::close() noexcept {
 
 DISTGRAD_DECL void TcpListener::accept() {
   acceptor_.async_accept([this](error_code ec, Socket socket) {
-    if (loop_.closing || ec == boost::asio::error::operation_aborted) return;
+    if (ec == boost::asio::error::operation_aborted) return;
     if (!ec) {
       greet(std::move(socket));
       return accept();
@@ -91,7 +91,7 @@ DISTGRAD_DECL void TcpListener::accept() {
     is_pausing_ = true;
     pause_.async_wait([this](error_code stopped) {
       is_pausing_ = false;
-      if (!stopped && !loop_.closing) accept();
+      if (!stopped) accept();
     });
   });
 }
@@ -105,7 +105,6 @@ DISTGRAD_DECL void TcpListener::greet(Socket socket) {
   strangers_.push_back(channel);
   channel->limit(handshake_timeout);
   channel->accept([this, channel = channel.get()](error_code ec) {
-    if (loop_.closing) return;
     ec ? dismiss(*channel) : expect_hello(*channel);
   });
 }
@@ -113,7 +112,6 @@ DISTGRAD_DECL void TcpListener::greet(Socket socket) {
 DISTGRAD_DECL void TcpListener::expect_hello(HandshakeChannel& channel) {
   channel.receive(
       [this, &channel](error_code ec, FrameHeader const& header, std::vector<std::byte> metadata) {
-        if (loop_.closing) return;
         ec ? dismiss(channel) : judge(channel, header, metadata);
       });
 }
@@ -127,7 +125,6 @@ DISTGRAD_DECL void TcpListener::judge(HandshakeChannel& channel, FrameHeader con
   auto answer = encode_welcome({self.id, self.incarnation, verdict});
   auto const from = hello ? hello->from : WorkerId{};
   channel.send(std::move(answer), [this, &channel, from, verdict](error_code ec) {
-    if (loop_.closing) return;
     if (ec || verdict) return dismiss(channel);
     forget(channel);
     on_peer_(from, channel);

@@ -53,8 +53,8 @@ DISTGRAD_DECL void TcpPeer::write_queue(Frames& finished) {
   }
 }
 
-/// @return bytes written, or nothing when the kernel takes none now. A broken connection is left
-/// to the reader, which may still find a goodbye in what has arrived.
+/// @return bytes written, or nothing when the kernel takes none now. A broken connection, which
+/// takes none any more, is left to the reader: it may still find a goodbye in what has arrived.
 DISTGRAD_DECL std::ptrdiff_t TcpPeer::write(std::span<iovec> pieces) {
   msghdr message{};
   message.msg_iov = pieces.data();
@@ -63,7 +63,10 @@ DISTGRAD_DECL std::ptrdiff_t TcpPeer::write(std::span<iovec> pieces) {
     auto const written = ::sendmsg(descriptor_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (written >= 0) return written;
     if (errno == EINTR) continue;
-    if (!is_would_block(errno)) ::shutdown(descriptor_, SHUT_RDWR);
+    if (!is_would_block(errno)) {
+      is_broken_ = true;
+      ::shutdown(descriptor_, SHUT_RDWR);
+    }
     return 0;
   }
 }
@@ -82,7 +85,7 @@ DISTGRAD_DECL void TcpPeer::on_writable() {
   bool arm = false;
   {
     std::lock_guard lock(mutex_);
-    write_armed_ = false;
+    write_armed_ = is_broken_;  // or it would be writable for ever
     if (state_ == State::open) write_queue(finished);
     arm = must_arm();
   }
@@ -95,7 +98,7 @@ DISTGRAD_DECL void TcpPeer::attach(HandshakeChannel& channel) {
   bool arm = false;
   {
     std::lock_guard lock(mutex_);
-    if (state_ != State::connecting || loop_.closing) return channel.close();
+    if (state_ != State::connecting) return channel.close();
     channel.finish();
     socket_.emplace(std::move(channel.socket()));
     error_code ignored;
@@ -112,7 +115,7 @@ DISTGRAD_DECL void TcpPeer::attach(HandshakeChannel& channel) {
 }
 
 DISTGRAD_DECL void TcpPeer::read() {
-  if (!socket_->is_open()) return;
+  if (loop_.closing || !socket_->is_open()) return;
   std::array<iovec, 2> pieces;
   assembler_.prepare(pieces);
   asked_bytes_ = pieces[0].iov_len;
