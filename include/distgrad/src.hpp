@@ -57,6 +57,7 @@
 #include <distgrad/rref/impl/fork_protocol_state.ipp>
 #include <distgrad/rref/impl/rref.ipp>
 #include <distgrad/rref/impl/rref_table.ipp>
+#include <distgrad/rref/impl/rref_table_owner.ipp>
 #include <distgrad/autograd/impl/context_dot.ipp>
 #include <distgrad/autograd/impl/context_graph.ipp>
 #include <distgrad/autograd/impl/context_table.ipp>

@@ -1,11 +1,10 @@
-// What an engine records of calls and passes, as Chrome's trace format has it; and its log.
+// What an engine records of calls and passes, as Chrome's trace format has it.
 #include "rig.hpp"
 
 #include <ATen/ops/ones.h>
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -257,51 +256,6 @@ TEST_CASE("the rank stands before the ending of the file's name, wherever that i
   CHECK(path("trace.json") == "trace.12.json");
   CHECK(path("a.b/trace") == "a.b/trace.12");
   CHECK(path("/tmp/.hidden") == "/tmp/.hidden.12");
-}
-
-// --- the log -------------------------------------------------------------------------------------
-
-namespace {
-
-at::Tensor logged_failure(at::Tensor const&) {
-  throw std::runtime_error("no \"row\"\n\xff\t of this name");
-}
-
-LoopbackEngine::Options logging_to(distgrad::LogSink sink) {
-  auto options = rig::options<LoopbackEngine>();
-  options.log = std::move(sink);
-  options.log_level = distgrad::LogLevel::debug;
-  return options;
-}
-
-}  // namespace
-
-TEST_CASE("a log in JSON reads back, whatever a function threw") {
-  auto* const file = std::tmpfile();
-  REQUIRE(file);
-  {
-    rig::Cluster<2, LoopbackEngine> cluster(logging_to(distgrad::log_json_to(file)));
-    CHECK_THROWS(cluster[0].rpc_sync<logged_failure>("worker1", at::ones({2})));
-    cluster.shutdown();
-  }
-  std::rewind(file);
-  int failures = 0, records = 0;
-  for (char line[4096]; std::fgets(line, sizeof line, file); ++records) {
-    auto const record = json::parse(line);
-    CHECK(record.as_object().size() == 6);
-    CHECK(record.at("time").as_string().ends_with("Z"));
-    if (record.at("text").as_string() != "a function failed") continue;
-    ++failures;
-    CHECK(record.at("level").as_string() == "info");
-    CHECK(record.at("worker").as_string() == "worker1");
-    CHECK(record.at("component").as_string() == "rpc");
-    auto const& fields = record.at("fields");
-    CHECK(fields.at("call").to_number<int>() == 1);
-    CHECK(fields.at("reason").as_string() == "no \"row\"\n\xef\xbf\xbd\t of this name");
-  }
-  std::fclose(file);
-  CHECK(failures == 1);
-  CHECK(records >= 2 * 5 + 1);  // each worker: listening, complete, a peer, shutdown, end
 }
 
 }  // namespace trace_tests

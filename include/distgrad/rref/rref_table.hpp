@@ -107,6 +107,8 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
   void answer_fetch(WorkerId from, CallId call, ErasedValue const& value, CallState const& state);
   void drop(RRefHandle const& handle) noexcept;
 
+  /// The lock is held. @throws Error `closed`.
+  void require_open() const;
   std::shared_ptr<OwnerRRef> entry(RRefId id);
   std::size_t references() const { return protocol_.owner_entries() + protocol_.users(); }
   /// Runs `decide` on the protocol under the lock, then does what it wants done.
@@ -131,4 +133,5 @@ class RRefTable : public std::enable_shared_from_this<RRefTable> {
 
 #ifndef DISTGRAD_SEPARATE_COMPILATION
 #include <distgrad/rref/impl/rref_table.ipp>
+#include <distgrad/rref/impl/rref_table_owner.ipp>
 #endif
