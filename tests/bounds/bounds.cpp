@@ -4,6 +4,8 @@
 
 #include <malloc.h>
 
+#include <array>
+#include <future>
 #include <latch>
 
 #include <ATen/ops/ones.h>
@@ -229,6 +231,41 @@ TEST_CASE("one backward pass too many is refused; those that run are right, and 
   }
   context.backward({y.sum()});
   CHECK(context.gradient(x).equal(at::ones({2}).mul(2)));
+}
+
+TEST_CASE("a worker that has no room for a pass of another one fails that pass, and no other") {
+  Group<3> group;
+  typename Group<3>::Servers servers(group);
+  std::latch arrived(DISTGRAD_MAX_PASSES), go_on(1);
+  auto const held = [&] {
+    auto context = group[0].context();
+    auto const leaf = at::ones({2}).set_requires_grad(true);
+    auto const x = leaf.mul(1);
+    x.register_hook([&](at::Tensor gradient) {  // worker1's part is done, the pass is not
+      arrived.count_down();
+      go_on.wait();
+      return gradient;
+    });
+    context.backward({group[0].rpc_sync<twice>(1, x).sum()});
+    return context.gradient(leaf).equal(at::ones({2}).mul(2));
+  };
+  std::array<std::future<bool>, DISTGRAD_MAX_PASSES> passes;
+  for (auto& pass : passes) pass = std::async(std::launch::async, held);
+  arrived.wait();
+  CHECK(group[1].debug_info().backward_passes == DISTGRAD_MAX_PASSES);
+  auto const x = at::ones({2}).set_requires_grad(true);
+  auto const backward = [&](std::size_t others) {
+    REQUIRE(rig::eventually([&] { return group[1].debug_info().autograd_contexts == others; }));
+    auto context = group[2].context();
+    context.backward({group[2].rpc_sync<twice>(1, x).sum()});
+    return context.gradient(x);
+  };
+  CHECK(names("DISTGRAD_MAX_PASSES", [&] { backward(passes.size()); }));
+  CHECK(rig::text_of([&] { backward(passes.size()); }).find("worker1") != std::string::npos);
+  go_on.count_down();
+  for (auto& pass : passes) CHECK(pass.get());
+  CHECK(rig::eventually([&] { return group[1].debug_info().backward_passes == 0; }));
+  CHECK(backward(0).equal(at::ones({2}).mul(2)));
 }
 
 TEST_CASE("one remote reference too many is refused, however it comes") {
