@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.request
 
-EPOCHS = 200  # long enough for a few looks at it
+EPOCHS = 120  # long enough for a few looks at it
 BATCHES = 45  # of 32 of the 1437 digits to learn from
 BOUND = 150  # seconds, for everything that is waited for
 
@@ -223,13 +223,13 @@ def main():
         print("no Chromium here: apt-get install chromium")
         return 77
 
-    browser = None
+    browser = training = None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        training = Training(arguments.demo, arguments.program)
         try:
-            url = wait_for(lambda: training.find(r"live at (http://\S+)"), "the address of the page").group(1)
-            browser = Browser(arguments.chromium, profile)
+            browser = Browser(arguments.chromium, profile)  # first: it takes its time to start
             browser.look(1280, 900)
+            training = Training(arguments.demo, arguments.program)
+            url = wait_for(lambda: training.find(r"live at (http://\S+)"), "the address of the page").group(1)
             browser.call("Page.navigate", url=url)
             check_while_training(browser, training)
             if arguments.screenshots:
@@ -246,7 +246,8 @@ def main():
         finally:
             if browser:
                 browser.end()
-            training.end()
+            if training:
+                training.end()
     print("the page shows what the workers count")
     return 0
 
