@@ -294,11 +294,13 @@ void transport_closes() {
   SUBCASE("close has an end although one peer does not read and another one has vanished") {
     TransportGroup<Rig> group(3);
     group.start_and_run();
-    for (std::uint32_t to : {1, 2}) {
-      group[0].async_send({to}, numbered_message(1), completions.next());
-      REQUIRE(group.sink(to).wait_for_arrivals(1));
-      group.stop(to);
+    group[0].async_send({1}, numbered_message(1), completions.next());
+    for (std::uint32_t from : {0, 1}) {
+      group[from].async_send({2}, numbered_message(1), completions.next());
     }
+    REQUIRE(group.sink(1).wait_for_arrivals(1));
+    REQUIRE(group.sink(2).wait_for_arrivals(2));  // all are connected
+    for (std::size_t i : {1, 2}) group.stop(i);
     for (std::uint64_t i = 0; i < 40; ++i) {
       group[0].async_send({1 + std::uint32_t(i % 2)},
                           numbered_message(i, "x", {patterned_buffer(1 << 20, 1)}),

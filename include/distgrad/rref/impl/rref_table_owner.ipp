@@ -1,6 +1,6 @@
 #pragma once
 #include <distgrad/observe/observer.hpp>
-#include <distgrad/rref/impl/rref_table.ipp>
+#include <distgrad/rref/impl/rref_table.ipp>  // with_protocol
 #include <distgrad/rref/rref_table.hpp>
 
 // The owner's side: values that live here, made for others and fetched by them.

@@ -37,8 +37,6 @@ class TcpPeer final : public Peer {
   bool read_more();
   std::shared_ptr<TcpPeer> self() { return std::static_pointer_cast<TcpPeer>(shared_from_this()); }
 
-  bool is_broken_ = false;  // for writing; guarded by mutex_
-
   // The I/O thread's:
   std::optional<Socket> socket_;
   std::size_t asked_bytes_ = 0;  // by the read in progress

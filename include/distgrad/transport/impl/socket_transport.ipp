@@ -10,7 +10,7 @@
 
 namespace distgrad::detail {
 
-/// How long a close waits for peers that have not connected yet. To all others it said goodbye.
+/// How long a close waits for peers that have not connected yet, before it says goodbye to all.
 inline constexpr milliseconds late_goodbye_timeout{5000};
 /// How long it then waits for the kernel to take what was sent before.
 inline constexpr milliseconds flush_timeout{1000};
@@ -121,14 +121,20 @@ DISTGRAD_DECL void SocketTransport::end(bool with_goodbye) noexcept {
   loop_.end();
 }
 
-/// A peer whom nobody tells would wait for this worker until its `connect_timeout`.
-DISTGRAD_DECL void SocketTransport::finish_connecting() noexcept {
-  auto const deadline =
-      Deadline::after(std::min(late_goodbye_timeout, loop_.setup.connect_timeout));
-  while (is_connecting() && !deadline.has_passed()) {
-    loop_.turn_once();
+/// Lets the loop's work go on until `done` says true, or for so long.
+template <class Condition>
+void turn_until(IoLoop& loop, milliseconds timeout, Condition done) {
+  auto const deadline = Deadline::after(timeout);
+  while (!done() && !deadline.has_passed()) {
+    loop.turn_once();
     ::poll(nullptr, 0, 1);
   }
+}
+
+/// A peer whom nobody tells would wait for this worker until its `connect_timeout`.
+DISTGRAD_DECL void SocketTransport::finish_connecting() noexcept {
+  turn_until(loop_, std::min(late_goodbye_timeout, loop_.setup.connect_timeout),
+             [this] { return !is_connecting(); });
 }
 
 DISTGRAD_DECL void SocketTransport::flush_all() noexcept {
@@ -136,14 +142,11 @@ DISTGRAD_DECL void SocketTransport::flush_all() noexcept {
     if (peer) peer->say_goodbye();
   }
   // Waits until the peers' kernels have it all: a close with unread input would cut it off.
-  auto const deadline = Deadline::after(flush_timeout);
-  for (;;) {
+  turn_until(loop_, flush_timeout, [this] {
     bool all = true;
     for (auto const& peer : peers_) all = (!peer || peer->flush()) && all;
-    if (all || deadline.has_passed()) return;
-    loop_.turn_once();
-    ::poll(nullptr, 0, 1);
-  }
+    return all;
+  });
 }
 
 DISTGRAD_DECL void SocketTransport::release_sockets() noexcept {

@@ -64,7 +64,7 @@ DISTGRAD_DECL std::ptrdiff_t TcpPeer::write(std::span<iovec> pieces) {
     if (written >= 0) return written;
     if (errno == EINTR) continue;
     if (!is_would_block(errno)) {
-      is_broken_ = true;
+      write_armed_ = true;  // not to be armed again: it would be writable for ever
       ::shutdown(descriptor_, SHUT_RDWR);
     }
     return 0;
@@ -85,7 +85,7 @@ DISTGRAD_DECL void TcpPeer::on_writable() {
   bool arm = false;
   {
     std::lock_guard lock(mutex_);
-    write_armed_ = is_broken_;  // or it would be writable for ever
+    write_armed_ = false;
     if (state_ == State::open) write_queue(finished);
     arm = must_arm();
   }
