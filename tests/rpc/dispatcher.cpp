@@ -97,7 +97,9 @@ TEST_CASE("payloads land where the serializer says, or nowhere without memory") 
   REQUIRE(landing.size() == 3);
   CHECK(landing[2].size_bytes() >= 300);
   CHECK_FALSE(host.landed_for_devices);
-  dispatcher.landing({.flags = device_flag}, {}, lengths);
+  FrameHeader for_device{};
+  for_device.flags = device_flag;
+  dispatcher.landing(for_device, {}, lengths);
   CHECK(host.landed_for_devices);
   host.landing_fails = true;
   CHECK(dispatcher.landing({}, {}, lengths).empty());
