@@ -380,6 +380,20 @@ TEST_CASE("a close does not wait long for a peer that does not read") {
   CHECK(completions.results().back() == errc::closed);
 }
 
+TEST_CASE("a close tells those who are connected at once, and those who come within five seconds") {
+  TransportGroup<Rig> group(3);
+  group.start();
+  group.run(0);
+  group.run(1);
+  group[1].async_send({0}, numbered_message(1), nullptr);
+  REQUIRE(group.sink(0).wait_for_arrivals(1));
+  std::thread closing([&] { group[0].close(); });
+  check_only_loss(group.sink(1), 0, errc::closed);
+  group.run(2);
+  check_only_loss(group.sink(2), 0, errc::closed);
+  closing.join();
+}
+
 TEST_CASE("many workers connect with each other") {
   constexpr std::size_t count = 24;
   TransportGroup<Rig> group(count);

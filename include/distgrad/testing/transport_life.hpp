@@ -150,6 +150,15 @@ void transport_starts_and_waits() {
   }
 }
 
+/// Whether a worker has lost that peer, for that reason, and no other one.
+inline void check_only_loss(RecordingSink& sink, std::uint32_t peer, auto why) {
+  REQUIRE(sink.wait_for_losses(1));
+  auto const losses = sink.losses();
+  CHECK(losses.size() == 1);
+  CHECK(losses[0].peer == WorkerId{peer});
+  CHECK(losses[0].why == why);
+}
+
 /// Who loses a peer learns it once, and why. A part of `transport_conformance`.
 template <class Rig>
 void transport_reports_losses() {
@@ -178,12 +187,7 @@ void transport_reports_losses() {
     group[1].async_send({2}, numbered_message(4), completions.next());
     CHECK(group.sink(2).wait_for_arrivals(2));
     CHECK(completions.wait());
-    for (std::size_t i : {1, 2}) {
-      REQUIRE(group.sink(i).wait_for_losses(1));
-      CHECK(group.sink(i).losses()[0].peer == WorkerId{0});
-      CHECK(group.sink(i).losses()[0].why == errc::closed);
-      CHECK(group.sink(i).losses().size() == 1);
-    }
+    for (std::size_t i : {1, 2}) check_only_loss(group.sink(i), 0, errc::closed);
   }
 
   SUBCASE("so is one that closes before its peers have connected to it, or it to them") {
@@ -193,10 +197,7 @@ void transport_reports_losses() {
       group.start_and_run();
       group[closed].close();
       for (std::size_t i : {0, 1, 2}) {
-        if (i == closed) continue;
-        REQUIRE(group.sink(i).wait_for_losses(1));
-        CHECK(group.sink(i).losses()[0].peer == WorkerId{closed});
-        CHECK(group.sink(i).losses()[0].why == errc::closed);
+        if (i != closed) check_only_loss(group.sink(i), closed, errc::closed);
       }
     }
   }
@@ -210,9 +211,7 @@ void transport_reports_losses() {
     }
     Rig::abandon(group[0]);
     for (std::size_t i : {1, 2}) {
-      REQUIRE(group.sink(i).wait_for_losses(1));
-      CHECK(group.sink(i).losses()[0].peer == WorkerId{0});
-      CHECK(group.sink(i).losses()[0].why == condition::peer_lost);
+      check_only_loss(group.sink(i), 0, condition::peer_lost);
       Completions late;
       group[i].async_send({0}, numbered_message(2, "x", {patterned_buffer(10, 1)}), late.next());
       REQUIRE(late.wait());

@@ -53,8 +53,8 @@ class SocketTransport {
   std::chrono::nanoseconds longest_sleep();
   /// Makes the running or else the next `run_until` return. @threads any.
   void wake() noexcept { loop_.wake(); }
-  /// Waits at most five seconds for connections that are being made, writes what waits, for at
-  /// most a second, says goodbye, and ends all connections.
+  /// Writes what waits and a goodbye, also to peers that connect within five seconds, for at most a
+  /// second after that, and ends all connections.
   /// @threads any, also inside a sink's function.
   void close() noexcept;
   /// Ends like a killed process, without goodbye: peers see a loss. For tests. @threads any.
@@ -78,8 +78,7 @@ class SocketTransport {
   void watch_for_late_peers();
   void end(bool with_goodbye) noexcept;
   bool is_connecting() const;
-  void finish_connecting() noexcept;
-  void flush_all() noexcept;
+  void say_goodbye() noexcept;
   void release_sockets() noexcept;
 
   // First: all below refer to them.

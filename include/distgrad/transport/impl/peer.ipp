@@ -105,7 +105,7 @@ DISTGRAD_DECL void Peer::lose(error_code why) {
 
 DISTGRAD_DECL void Peer::say_goodbye() {
   std::lock_guard lock(mutex_);
-  if (state_ != State::open) return;
+  if (state_ == State::ended) return;
   Message bye;
   bye.kind = FrameKind::goodbye;
   queue_.emplace_back(std::move(bye), nullptr);

@@ -10,9 +10,9 @@
 
 namespace distgrad::detail {
 
-/// How long a close waits for peers that have not connected yet, before it says goodbye to all.
+/// How long a close waits for peers that have not connected yet.
 inline constexpr milliseconds late_goodbye_timeout{5000};
-/// How long it then waits for the kernel to take what was sent before.
+/// How long it then still waits for the peers' kernels to take what was sent before.
 inline constexpr milliseconds flush_timeout{1000};
 inline constexpr milliseconds sleep_while_connecting{10};
 
@@ -110,10 +110,7 @@ DISTGRAD_DECL void SocketTransport::abandon() noexcept { end(false); }
 
 DISTGRAD_DECL void SocketTransport::end(bool with_goodbye) noexcept {
   if (loop_.closing.exchange(true)) return;
-  if (with_goodbye) {
-    finish_connecting();
-    flush_all();
-  }
+  if (with_goodbye) say_goodbye();
   for (auto const& peer : peers_) {
     if (peer) peer->stop_writing();
   }
@@ -131,22 +128,21 @@ void turn_until(IoLoop& loop, milliseconds timeout, Condition done) {
   }
 }
 
-/// A peer whom nobody tells would wait for this worker until its `connect_timeout`.
-DISTGRAD_DECL void SocketTransport::finish_connecting() noexcept {
-  turn_until(loop_, std::min(late_goodbye_timeout, loop_.setup.connect_timeout),
-             [this] { return !is_connecting(); });
-}
-
-DISTGRAD_DECL void SocketTransport::flush_all() noexcept {
+/// Also to those that have not connected yet: a peer whom nobody tells would wait for this worker
+/// until its `connect_timeout`.
+DISTGRAD_DECL void SocketTransport::say_goodbye() noexcept {
   for (auto const& peer : peers_) {
     if (peer) peer->say_goodbye();
   }
-  // Waits until the peers' kernels have it all: a close with unread input would cut it off.
-  turn_until(loop_, flush_timeout, [this] {
+  // Until the peers' kernels have it all: a close with unread input would cut it off.
+  auto const flush_all = [this] {
     bool all = true;
     for (auto const& peer : peers_) all = (!peer || peer->flush()) && all;
     return all;
-  });
+  };
+  turn_until(loop_, std::min(late_goodbye_timeout, loop_.setup.connect_timeout),
+             [&] { return flush_all(), !is_connecting(); });
+  turn_until(loop_, flush_timeout, flush_all);
 }
 
 DISTGRAD_DECL void SocketTransport::release_sockets() noexcept {
