@@ -58,6 +58,8 @@ class Tally {
  public:
   explicit Tally(int start) : count_(std::make_unique<std::atomic<int>>(start)) {}
   int add(int n) const { return *count_ += n; }
+  int take(int n) { return *count_ -= n; }
+  int take(int n) const { return *count_ - n; }  // would
   int fail(int n) const { throw std::out_of_range("counter refuses " + std::to_string(n)); }
 
  private:
@@ -262,7 +264,10 @@ TEST_CASE_TEMPLATE("[RPC-31] functions of a value that cannot be sent run where 
     CHECK(self.rpc_sync<&Tally::add>(owner, counter, 4) == 20);
     auto const text = rig::text_of([&] { counter.template rpc_sync<&Tally::fail>(9); });
     CHECK(text.find("counter refuses 9") != std::string::npos);
-    CHECK(counter.template rpc_sync<&Tally::add>(0) == 20);
+    CHECK(text.find("::{anonymous}::Tally::fail'") != std::string::npos);
+    CHECK(counter.template rpc_sync<static_cast<int (Tally::*)(int) const>(&Tally::take)>(1) == 19);
+    CHECK(counter.template rpc_sync<static_cast<int (Tally::*)(int)>(&Tally::take)>(1) == 19);
+    CHECK(counter.template rpc_sync<&Tally::add>(0) == 19);
   }
   auto const far = self.remote<make_counter>("worker1", 0);
   CHECK(rig::error_of([&] { self.rpc_sync<&Tally::add>("worker0", far, 1); }) == errc::not_owner);

@@ -188,7 +188,7 @@ def check_numbers(browser, url):
                   f'{row["begun"]}\n')
         assert sample in text, sample
 
-    forward = {row["to"]: row["begun"] for row in shown if "Stage::forward" in row["function"]}
+    forward = {row["to"]: row["begun"] for row in shown if row["function"] == "Stage::forward"}
     expected = EPOCHS * BATCHES + 1  # and once on what was kept for testing
     assert forward == {"stage0": expected, "stage1": expected}, (forward, expected)
     note = browser.evaluate("document.getElementById('passes-note').textContent").replace("\u202f", "")

@@ -338,8 +338,6 @@ function drawPasses(group, states) {
   $("passes").replaceChildren(...(all.length ? parts : [svg("text", {class: "soft", x: 0, y: 14}, "none yet")]));
 }
 
-// Member functions are called through a wrapper, whose name says more than a reader wants.
-const readable = name => name.replace(/^MemberCallOf<(.*),CallableShape<.*>>::call$/, "$1");
 function drawFunctions(changes) {
   const rows = changes.flatMap(c => (c.now.made || []).map(m => ({...m, from: c.now.name, ...c.call(m), all: m.buckets})));
   rows.sort((a, b) => b.begun - a.begun || (a.function < b.function ? -1 : 1));
@@ -348,7 +346,7 @@ function drawFunctions(changes) {
     const row = html("tr", undefined, {"data-function": m.function, "data-from": m.from, "data-to": m.peer,
       "data-begun": m.begun, "data-ended": m.ended, "data-failed": failed(m)});
     const why = Object.entries(m.failed).map(([error, n]) => `${error} ${n}`).join(", ");
-    row.append(html("td", readable(m.function), {title: m.function}), html("td", `${m.from} \u2192 ${m.peer}`), html("td", whole(m.begun)),
+    row.append(html("td", m.function, {title: m.function}), html("td", `${m.from} \u2192 ${m.peer}`), html("td", whole(m.begun)),
       html("td", count(m.rate)), html("td", whole(failed(m)), why ? {class: "bad", title: why} : {}),
       html("td", time(m.ended ? m.seconds / m.ended : null)), html("td", time(quantile(m.all, .5))),
       html("td", time(quantile(m.all, .99))));

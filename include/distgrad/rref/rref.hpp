@@ -75,6 +75,7 @@ namespace detail {
 
 /// The first argument of a member function that is called through an RRef: the object itself, on
 /// its owner.
+/// @tparam T const for a member function that is, which tells it from one that is not.
 template <class T>
 class OwnedValue {
  public:
@@ -84,6 +85,12 @@ class OwnedValue {
   /// On the owner.
   OwnedValue(RRefHandlePtr handle, std::shared_ptr<OwnerRRef> local)
       : handle_(std::move(handle)), local_(std::move(local)) {}
+
+  operator OwnedValue<T const>() const
+    requires(!std::is_const_v<T>)
+  {
+    return {handle_, by_fork_};
+  }
 
   T& get() const;
   RRefHandle& handle() const { return *handle_; }
@@ -97,11 +104,11 @@ class OwnedValue {
 
 template <auto Member, class Shape>
 struct MemberCallOf;
-/// The ordinary function that calls `Member` on the object its first argument names.
+/// What is called on the owner: `Member` on the object that the first argument names.
 template <auto Member, class C, class R, class... A>
 struct MemberCallOf<Member, CallableShape<C, R, A...>> {
-  using Object = std::remove_const_t<C>;
-  static R call(OwnedValue<Object> self, std::remove_cvref_t<A>... args) {
+  static std::string function_name() { return detail::function_name<Member>(); }
+  R operator()(OwnedValue<C> self, std::remove_cvref_t<A>... args) const {
     return std::invoke(Member, self.get(), std::move(args)...);
   }
 };
@@ -109,7 +116,7 @@ struct MemberCallOf<Member, CallableShape<C, R, A...>> {
 template <class C, class R, class... A>
 CallableShape<C, R, A...> shape_of(CallableShape<C, R, A...> const&);
 template <auto Member>
-using MemberCall = MemberCallOf<Member, decltype(shape_of(FunctionShape<Member>()))>;
+inline constexpr MemberCallOf<Member, decltype(shape_of(FunctionShape<Member>()))> member_call{};
 
 /// The value of an entry as a `T`. @throws what kept it from being made; Error `invalid_argument`.
 template <class T>
@@ -126,7 +133,7 @@ T& value_of(OwnerRRef& entry) {
 
 template <class T>
 T& OwnedValue<T>::get() const {
-  return value_of<T>(*local_);
+  return value_of<std::remove_const_t<T>>(*local_);
 }
 
 /// Makes user code wait until `future` is ready, and fail with its error.
@@ -164,7 +171,8 @@ struct Codec<RRef<T>> {
 template <class T>
 struct Codec<detail::OwnedValue<T>> {
   static constexpr std::uint64_t signature =
-      compose_signature("owned", detail::type_signature<T>());
+      compose_signature(std::is_const_v<T> ? "const owned" : "owned",
+                        detail::type_signature<std::remove_const_t<T>>());
   static void encode(Encoder& to, detail::OwnedValue<T> const& value) {
     to.writer.number(value.by_fork());
     if (value.by_fork()) return detail::encode_fork(to, value.handle());
@@ -219,14 +227,14 @@ template <class T>
 template <auto Member, class... Args>
 Future<detail::CallResult<Member>> RRef<T>::rpc_async(Args const&... args) const {
   auto& agent = handle().table().agent();
-  return detail::call_async_keeping<&detail::MemberCall<Member>::call>(
+  return detail::call_async_keeping<detail::member_call<Member>>(
       agent, CallTarget(handle().owner()), handle_, detail::OwnedValue<T>(handle_, false), args...);
 }
 
 template <class T>
 template <auto Member, class... Args>
 RRef<detail::CallResult<Member>> RRef<T>::remote(Args const&... args) const {
-  return detail::create_remote<&detail::MemberCall<Member>::call>(
+  return detail::create_remote<detail::member_call<Member>>(
       handle().table(), CallTarget(handle().owner()), detail::OwnedValue<T>(handle_, true),
       args...);
 }
