@@ -150,7 +150,7 @@ void transport_starts_and_waits() {
   }
 }
 
-/// Whether a worker has lost that peer, for that reason, and no other one.
+/// Checks that a worker loses that peer, for that reason, and no other one.
 inline void check_only_loss(RecordingSink& sink, std::uint32_t peer, auto why) {
   REQUIRE(sink.wait_for_losses(1));
   auto const losses = sink.losses();
