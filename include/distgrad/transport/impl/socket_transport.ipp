@@ -140,8 +140,10 @@ DISTGRAD_DECL void SocketTransport::say_goodbye() noexcept {
     for (auto const& peer : peers_) all = (!peer || peer->flush()) && all;
     return all;
   };
-  turn_until(loop_, std::min(late_goodbye_timeout, loop_.setup.connect_timeout),
-             [&] { return flush_all(), !is_connecting(); });
+  turn_until(loop_, std::min(late_goodbye_timeout, loop_.setup.connect_timeout), [&] {
+    flush_all();  // those who are connected do not wait for the others
+    return !is_connecting();
+  });
   turn_until(loop_, flush_timeout, flush_all);
 }
 
